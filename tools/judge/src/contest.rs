@@ -6,6 +6,8 @@
 use std::io::{Write, stderr};
 use std::time::{Duration, Instant};
 
+use runner::Schedule;
+
 use crate::error::JudgeError;
 use crate::journal::{Journal, Speed};
 use crate::verdict::{Row, Rule, row};
@@ -131,15 +133,14 @@ fn play_rounds(journal: &mut Journal, one: &Match<'_>, rounds: u32) -> Result<()
         return Ok(());
     }
     let mut made = (one.sides)(journal.work_count(&one.name))?;
-    let count = made.sides.len();
+    let schedule = Schedule::interleaved(rounds, made.sides.len());
     for round in 0..rounds {
         if journal.has_round(&one.name, round) {
             continue;
         }
-        let first = usize::try_from(round).unwrap_or(0) % count.max(1);
         let mut speeds = Vec::new();
-        for step in 0..count {
-            let side = &mut made.sides[(first + step) % count];
+        for side in schedule.round(round) {
+            let side = &mut made.sides[side];
             speeds.push((side.name, (side.run)(round)?));
         }
         journal.add_round(&one.name, round, made.work_count, &speeds)?;

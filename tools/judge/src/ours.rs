@@ -110,7 +110,7 @@ impl Tidegate {
             .args(["bench", workload])
             .args([directory])
             .args(arguments)
-            .args(["--json", "--progress=off"]);
+            .args(["--json", "--progress=off", "--no-history"]);
         let line = program.line();
         let answer = program.answer()?;
         let unexpected = |expected: String| JudgeError::Answer {

@@ -55,6 +55,8 @@ fn judge(folder: &Path, arguments: &[&str]) -> Output {
         .arg(build)
         .arg("--output")
         .arg(folder.join("runs.jsonl"))
+        .env_remove("TIDEGATE_HISTORY")
+        .env("XDG_DATA_HOME", folder.join("data-home"))
         .output()
         .expect("judge runs");
     assert!(
@@ -112,6 +114,12 @@ fn each_side_does_the_same_work_in_each_round_and_a_second_start_adds_nothing() 
     );
     let table = String::from_utf8_lossy(&first.stdout).into_owned();
     assert!(table.contains("| tmpfs/random-write/buffered/t2 |"), "{table}");
+
+    let history = folder.path().join("data-home");
+    assert!(
+        !history.exists(),
+        "runs of a comparison are stored in the user's history"
+    );
 
     judge(folder.path(), &arguments);
     assert_eq!(runs(folder.path()), kept, "a finished comparison measured again");

@@ -1,17 +1,18 @@
 //! `tidegate replay`: a trace of calls, made again on any directory.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use bench::replay::formats::{Format, Ipc, ReadOptions, TraceError, USUAL_CALLS_MAX, format_of, read_trace};
-use bench::replay::{DirectIo, ReplayOutcome, ReplaySpec, Speed};
-use bench::{Cache, RunIdentity};
+use bench::replay::{DirectIo, Replay, ReplaySpec, Speed};
+use bench::{Cache, Workload};
 use clap::Args;
 use results::call_trace::Trace;
 
-use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn, repeat};
-use crate::{Finding, output};
+use crate::bench_command::repeat::BenchCommonArguments;
+use crate::bench_command::workloads::{RunAs, WorkloadArguments};
+use crate::output;
 
 /// Arguments of `tidegate replay`.
 #[derive(Args, Debug)]
@@ -56,39 +57,37 @@ pub struct ReplayArguments {
     pub common: BenchCommonArguments,
 }
 
-/// Runs the command.
-pub fn run(arguments: &ReplayArguments) -> Result<Finding> {
-    let trace = read(arguments)?;
-    introduce(&trace);
-    repeat(&arguments.common, &arguments.directory, |turn| {
-        let outcome = bench::replay::run(&trace, &spec(arguments, turn.seed), turn.bar, turn.stop)?;
-        turn.bar.hide();
-        report(&outcome, arguments.common.json)?;
-        measured(outcome, turn.identity)
-    })
-}
-
-/// One replay, trace and all, without the repetition: jobs call it for each of their steps.
-pub fn measure(arguments: &ReplayArguments, turn: Turn<'_>) -> Result<Measured> {
-    let trace = read(arguments)?;
-    let mut notes: Vec<String> = trace
-        .skipped
-        .iter()
-        .map(|(reason, count)| format!("left out of {}: {count} x {reason}", arguments.file.display()))
-        .collect();
-    if !trace.complete {
-        notes.push(ENDS_EARLY.to_owned());
+impl WorkloadArguments for ReplayArguments {
+    fn common(&self) -> &BenchCommonArguments {
+        &self.common
     }
-    let outcome = bench::replay::run(&trace, &spec(arguments, turn.seed), turn.bar, turn.stop)?;
-    let mut measured = measured(outcome, turn.identity)?;
-    notes.append(&mut measured.notes);
-    Ok(Measured { notes, ..measured })
-}
 
-/// What can be said before anything is touched: whether there is a trace, and of a known format.
-pub fn check(arguments: &ReplayArguments) -> Result<()> {
-    format_of(&arguments.file, arguments.format)?;
-    Ok(())
+    fn directory(&self) -> Result<&Path> {
+        Ok(&self.directory)
+    }
+
+    fn workload(&self, run_as: RunAs) -> Result<Box<dyn Workload>> {
+        let trace = read(self)?;
+        let trace_notes = match run_as {
+            RunAs::Command => {
+                introduce(&trace);
+                Vec::new()
+            }
+            RunAs::Step => notes(&trace, &format!("left out of {}", self.file.display())),
+        };
+        let spec = spec(self);
+        Ok(Box::new(Replay {
+            trace,
+            trace_notes,
+            spec,
+        }))
+    }
+
+    /// Whether there is a trace, and of a known format.
+    fn check(&self) -> Result<()> {
+        format_of(&self.file, self.format)?;
+        Ok(())
+    }
 }
 
 fn read(arguments: &ReplayArguments) -> Result<Trace, TraceError> {
@@ -101,7 +100,7 @@ fn read(arguments: &ReplayArguments) -> Result<Trace, TraceError> {
     read_trace(&arguments.file, arguments.format, ReadOptions { calls_max, ipc })
 }
 
-fn spec(arguments: &ReplayArguments, seed: u64) -> ReplaySpec {
+fn spec(arguments: &ReplayArguments) -> ReplaySpec {
     ReplaySpec {
         directory: arguments.directory.clone(),
         speed: arguments.speed,
@@ -111,27 +110,10 @@ fn spec(arguments: &ReplayArguments, seed: u64) -> ReplaySpec {
             DirectIo::AsTraced
         },
         cache: arguments.cache,
-        seed,
+        seed: arguments.common.seed,
         keep_files: arguments.keep_files,
     }
 }
-
-fn measured(outcome: ReplayOutcome, identity: RunIdentity) -> Result<Measured> {
-    let mut notes = outcome.differences();
-    notes.extend(
-        outcome
-            .leftover
-            .as_ref()
-            .map(|reason| format!("files were left behind: {reason}")),
-    );
-    Ok(Measured {
-        record: outcome.into_record(identity)?,
-        notes,
-    })
-}
-
-/// Of a trace that was cut.
-const ENDS_EARLY: &str = "the trace ends before what it recorded did";
 
 /// What was read, and what of it will not be replayed.
 fn introduce(trace: &Trace) {
@@ -150,52 +132,21 @@ fn introduce(trace: &Trace) {
         kinds.join(", "),
         trace.layer.describe()
     ));
-    for (reason, count) in &trace.skipped {
-        output::print_error(&format!("left out: {count} x {reason}"));
-    }
-    if !trace.complete {
-        output::print_error(ENDS_EARLY);
+    for note in notes(trace, "left out") {
+        output::print_error(&note);
     }
 }
 
-fn report(outcome: &ReplayOutcome, is_json: bool) -> Result<()> {
-    if let Some(kept) = &outcome.kept_directory {
-        output::print_error(&format!("files are kept in {}", kept.display()));
+/// What of the recorded program the trace does not have.
+fn notes(trace: &Trace, left_out: &str) -> Vec<String> {
+    let skipped = trace.skipped.iter();
+    let mut notes: Vec<String> = skipped
+        .map(|(reason, count)| format!("{left_out}: {count} x {reason}"))
+        .collect();
+    if !trace.complete {
+        notes.push("the trace ends before what it recorded did".to_owned());
     }
-    if is_json {
-        return Ok(());
-    }
-    let us = |ns: f64| ns / 1e3;
-    let mut text = format!(
-        "replay of {} ({}), {}, {} threads for {} of the trace\n",
-        outcome.origin,
-        outcome.layer.describe(),
-        outcome.pace(),
-        outcome.threads,
-        outcome.traced_threads
-    );
-    if let Some(summary) = outcome.response().summary() {
-        let count = results::nearest_f64(summary.count);
-        text.push_str(&format!(
-            "  {} calls in {:.3} s (trace: {:.3} s), {:.3} s inside calls, mean response {:.1} us, p99 {:.1} us\n",
-            summary.count,
-            results::nearest_f64(outcome.elapsed_ns) / 1e9,
-            results::nearest_f64(outcome.trace_ns) / 1e9,
-            summary.mean_ns * count / 1e9,
-            us(summary.mean_ns),
-            us(results::nearest_f64(summary.p99_ns)),
-        ));
-    }
-    if let Some(late) = outcome.lateness.summary() {
-        text.push_str(&format!(
-            "  calls were late by p50 {:.1} us, p99 {:.1} us, at most {:.1} us\n",
-            us(results::nearest_f64(late.p50_ns)),
-            us(results::nearest_f64(late.p99_ns)),
-            us(results::nearest_f64(late.max_ns)),
-        ));
-    }
-    output::print_bytes(text.as_bytes())?;
-    Ok(())
+    notes
 }
 
 fn parse_speed(text: &str) -> Result<Speed, String> {

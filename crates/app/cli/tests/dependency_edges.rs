@@ -28,19 +28,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("formats", &["outfile", "results"]),
     ("analysis", &["formats", "report", "results"]),
     ("history", &["results"]),
+    ("runner", &["history", "outfile", "results"]),
     ("ui", &["history", "outfile", "results"]),
     ("report", &["results"]),
     ("testkit", &["vfs"]),
     ("ubi", &["media"]),
     ("array", &["media", "ubi"]),
     ("ubifs", &["media", "ubi", "vfs"]),
-    ("judge", &["results"]),
+    ("judge", &["results", "runner"]),
     (
         "cli",
         &[
             "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "live", "media",
-            "nand", "outfile", "passfs", "programs", "report", "results", "ubi", "ubifs", "trace", "ui",
-            "vfs",
+            "nand", "outfile", "passfs", "programs", "report", "results", "runner", "ubi", "ubifs", "trace",
+            "ui", "vfs",
         ],
     ),
     ("programs", &["media", "outfile", "report"]),
@@ -52,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Additional dependencies permitted in tests.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
+    ("bench", &["runner"]),
     ("media", &["media"]),
     ("nand", &["media", "testkit"]),
     ("buffer", &["passfs", "testkit"]),

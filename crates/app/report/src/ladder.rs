@@ -1,7 +1,7 @@
 //! The ladder: the same workload on a series of configurations, each compared with the native file system in the same
 //! round; after the combined study of the papers (base, larger I/O unit, buffer, tuned).
 
-use results::{RunRecord, Summary, counter, paired_ratio, values_by_round};
+use results::{Estimate, RunRecord, Summary, WANTED_COVERAGE, counter, paired_ratio, values_by_round};
 
 use crate::html;
 use crate::number;
@@ -25,8 +25,10 @@ pub struct LadderRow {
     pub is_baseline: bool,
     /// Throughput of each round in MB/s (10^6 bytes per second), rounds in order.
     pub mb_per_s: Vec<f64>,
-    /// Median over the rounds of the ratio to the baseline's throughput; 1 for the baseline.
-    pub ratio_to_native: Option<f64>,
+    /// This configuration's throughput over the baseline's in the same round, rounds in order.
+    pub ratios: Vec<f64>,
+    /// Median of those with its interval; 1 for the baseline. It is the number that tables tell and charts draw.
+    pub ratio: Option<Estimate>,
     /// Writes that reached the underlying file system, median of the rounds.
     pub backing_writes: Option<f64>,
     /// Whether those writes were derived from the program's writes, not counted by a daemon.
@@ -56,6 +58,7 @@ impl LadderRow {
     pub fn from_records(records: &[RunRecord], baseline_label: &str, step: &LadderStep) -> Self {
         let throughput = values_by_round(records, &step.run_label, RunRecord::mb_per_s);
         let baseline = values_by_round(records, baseline_label, RunRecord::mb_per_s);
+        let paired = paired_ratio(&baseline, &throughput);
         let counter = |name: &str| {
             let values = values_by_round(records, &step.run_label, |record| {
                 record.counters.get(name).copied()
@@ -68,7 +71,10 @@ impl LadderRow {
             label: step.label.clone(),
             description: step.description.clone(),
             is_baseline: step.run_label == baseline_label,
-            ratio_to_native: paired_ratio(&baseline, &throughput).map(|compared| compared.summary.median),
+            ratio: paired.as_ref().and_then(Estimate::of_paired_ratio),
+            ratios: paired
+                .map(|paired| paired.ratios.iter().map(|round| round.value).collect())
+                .unwrap_or_default(),
             mb_per_s: throughput.iter().map(|round| round.value).collect(),
             backing_writes: counter(counter::BACKING_WRITES),
             backing_writes_computed: counter(BACKING_WRITES_COMPUTED).is_some_and(|computed| computed > 0.0),
@@ -78,6 +84,13 @@ impl LadderRow {
         }
     }
 
+    /// Median of the ratios to the baseline, if finite.
+    #[must_use]
+    pub fn ratio_to_native(&self) -> Option<f64> {
+        let ratio = self.ratio.map(|ratio| ratio.value);
+        ratio.filter(|ratio| ratio.is_finite())
+    }
+
     /// Median, minimum and maximum throughput; `None` without a finite sample.
     #[must_use]
     pub fn throughput(&self) -> Option<Summary> {
@@ -85,41 +98,58 @@ impl LadderRow {
     }
 }
 
-/// Throughput of each configuration: the median as a bar, each round as a dot, native as a line.
+/// Throughput of each configuration as a part of native's: the median of the ratios as a bar, each round's as a dot,
+/// native as a line.
 #[must_use]
 pub fn throughput_chart(rows: &[LadderRow]) -> BarChart {
     let bar = |series: usize, row: &LadderRow| {
-        let summary = row.throughput();
         let ratio = row
-            .ratio_to_native
+            .ratio_to_native()
             .map_or_else(|| number::NOT_AVAILABLE.to_owned(), number::ratio);
-        let value = summary.map_or_else(
+        let value = row.throughput().map_or_else(
             || number::NOT_AVAILABLE.to_owned(),
             |all| number::significant(all.median),
         );
         Bar {
             label: row.label.clone(),
-            value: summary.map(|all| all.median),
-            samples: row.mb_per_s.clone(),
+            value: row.ratio_to_native(),
+            samples: row.ratios.clone(),
             tooltip: format!(
-                "{}: {value} MB/s, {ratio} of native. {}",
-                row.label, row.description
+                "{}: {} of native, {value} MB/s. {}",
+                row.label,
+                with_interval(row),
+                row.description
             ),
-            annotation: vec![format!("{ratio}×"), value],
+            annotation: vec![format!("{ratio}×"), format!("{value} MB/s")],
             series,
         }
     };
     let reference = |rows: &[&LadderRow]| {
-        rows.iter()
-            .find(|row| row.is_baseline)
-            .and_then(|row| Some(row.throughput()?.median))
+        let baseline = rows.iter().find(|row| row.is_baseline)?;
+        baseline.ratio_to_native()
     };
     BarChart {
-        title: "Throughput of each configuration beside the native file system".to_owned(),
-        axis: "MB/s".to_owned(),
+        title: "Throughput of each configuration as a part of the native file system's".to_owned(),
+        axis: "of native".to_owned(),
         scale: Scale::Linear,
         groups: grouped(rows, bar, reference),
     }
+}
+
+/// The ratio, and its interval where there is one.
+fn with_interval(row: &LadderRow) -> String {
+    let Some(ratio) = row.ratio.filter(|ratio| ratio.value.is_finite()) else {
+        return "–".to_owned();
+    };
+    if ratio.count < 2 || row.is_baseline {
+        return number::ratio(ratio.value);
+    }
+    format!(
+        "{} [{}, {}]",
+        number::ratio(ratio.value),
+        number::ratio(ratio.low),
+        number::ratio(ratio.high)
+    )
 }
 
 /// Writes that reached the underlying file system, on a logarithmic axis. Omits rows without that number (native); if
@@ -206,7 +236,7 @@ fn columns(rows: &[LadderRow]) -> Vec<Column> {
         Column::left("configuration"),
         Column::right("MB/s"),
         Column::right("min–max"),
-        Column::right("of native"),
+        Column::right(interval_title(rows)),
         Column::right("backing writes"),
         Column::right("context switches"),
         Column::right("CPU active %"),
@@ -215,6 +245,17 @@ fn columns(rows: &[LadderRow]) -> Vec<Column> {
         columns.insert(1, Column::left("group"));
     }
     columns
+}
+
+/// With six rounds or more the brackets hold an interval of 95 %, with fewer the range.
+fn interval_title(rows: &[LadderRow]) -> &'static str {
+    let mut compared = rows.iter().filter(|row| !row.is_baseline);
+    let covers = |row: &LadderRow| row.ratio.is_none_or(|ratio| ratio.coverage >= WANTED_COVERAGE);
+    if compared.all(covers) {
+        "of native [95 %]"
+    } else {
+        "of native [min, max]"
+    }
 }
 
 fn cells(rows: &[LadderRow]) -> Vec<Vec<String>> {
@@ -241,7 +282,7 @@ fn cells(rows: &[LadderRow]) -> Vec<Vec<String>> {
                 row.label.clone(),
                 or_dash(summary.map(|all| all.median), number::significant),
                 range,
-                or_dash(row.ratio_to_native, number::ratio),
+                with_interval(row),
                 or_dash(row.backing_writes, number::count)
                     + if row.backing_writes_computed {
                         " (computed)"

@@ -75,7 +75,7 @@ pub(crate) fn heading(title: &str, subtitle: &str, records: &[RunRecord]) -> Str
 fn headline(rows: &[LadderRow]) -> Option<String> {
     let compared = || {
         rows.iter().filter(|row| !row.is_baseline).filter_map(|row| {
-            let ratio = row.ratio_to_native.filter(|ratio| ratio.is_finite())?;
+            let ratio = row.ratio_to_native().filter(|ratio| ratio.is_finite())?;
             Some((row, ratio))
         })
     };

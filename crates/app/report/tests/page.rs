@@ -1,6 +1,7 @@
 //! The whole page: structure, self-containment, and unusual input.
 
 use report::{LadderRow, LadderStep, ReportInput, ladder, render};
+use results::Estimate;
 
 mod sample;
 
@@ -105,7 +106,7 @@ fn one_sample_of_one_configuration_is_enough() {
         description: String::new(),
     };
     input.ladder = vec![LadderRow::from_records(&input.records, "native", &step)];
-    assert_eq!(input.ladder[0].ratio_to_native, Some(1.0));
+    assert_eq!(input.ladder[0].ratio_to_native(), Some(1.0));
     let page = render(&input);
     headings(&page);
     assert!(page.contains("median of 1 round;"));
@@ -115,7 +116,10 @@ fn one_sample_of_one_configuration_is_enough() {
 fn numbers_that_are_not_finite_never_appear() {
     let mut input = sample::input();
     input.ladder[1].mb_per_s = vec![f64::NAN, f64::INFINITY];
-    input.ladder[1].ratio_to_native = Some(f64::NAN);
+    input.ladder[1].ratio = input.ladder[1].ratio.map(|ratio| Estimate {
+        value: f64::NAN,
+        ..ratio
+    });
     input.ladder[2].mb_per_s = Vec::new();
     input.ladder[2].backing_writes = Some(f64::NAN);
     input.ladder[3].mb_per_s = vec![0.0, 0.0];
@@ -176,13 +180,29 @@ fn incomplete_runs_are_listed_and_not_compared() {
     assert!(render(&input).contains("no, stopped early"));
 }
 
+/// The three rounds have ratios whose median is not the ratio of the medians.
+#[test]
+fn the_bar_drawn_is_the_ratio_claimed() {
+    let mut input = sample::input();
+    let row = &mut input.ladder[4];
+    row.mb_per_s = vec![878.0, 878.0, 878.0];
+    row.ratios = vec![1.1, 1.13, 1.2];
+    row.ratio = row.ratio.map(|ratio| Estimate { value: 1.13, ..ratio });
+    let chart = ladder::throughput_chart(&input.ladder);
+    let bar = &chart.groups[0].bars[4];
+    assert_eq!(bar.value, Some(1.13));
+    assert_eq!(bar.samples, [1.1, 1.13, 1.2]);
+    assert_eq!(bar.annotation[0], "1.13×");
+    assert_eq!(chart.groups[0].reference, Some(1.0));
+}
+
 #[test]
 fn the_terminal_table_is_aligned() {
     let expected = "\
-configuration  MB/s    min–max  of native  backing writes  context switches  CPU active %
--------------  ----  ---------  ---------  --------------  ----------------  ------------
-native          455    431–462       1.00               –             4,200          61.5
-FUSE 4 KiB     22.0  21.0–24.0       0.05         131,072           279,451          61.5
+configuration  MB/s    min–max  of native [min, max]  backing writes  context switches  CPU active %
+-------------  ----  ---------  --------------------  --------------  ----------------  ------------
+native          455    431–462                  1.00               –             4,200          61.5
+FUSE 4 KiB     22.0  21.0–24.0     0.05 [0.05, 0.05]         131,072           279,451          61.5
 ";
     let found = ladder::text_table(&sample::input().ladder);
     assert!(found.starts_with(expected), "found:\n{found}");

@@ -30,7 +30,9 @@ pub use interval::{
 };
 pub use json_lines::{ReadError, RecordWriter, WriteError, append_record, read_records};
 pub use rate::{Headline, RateUnit, has_own_speed};
-pub use record::{HostInfo, ImpossibleLatency, RunRecord, SCHEMA, Sample, TargetInfo, TimedWindow, counter};
+pub use record::{
+    HostInfo, ImpossibleLatency, RunIdentity, RunRecord, SCHEMA, Sample, TargetInfo, TimedWindow, counter,
+};
 pub use record_comparison::{
     ComparedOperation, ComparisonError, RecordComparison, noise_by_workload, target_title, workload_title,
 };

@@ -99,6 +99,23 @@ pub struct RunRecord {
     pub complete: bool,
 }
 
+/// The part of a record that is known before the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunIdentity {
+    /// The command line that started the run.
+    pub command: Vec<String>,
+    /// Version of the program.
+    pub tool_version: String,
+    /// Which configuration this is, in a comparison.
+    pub label: String,
+    /// Round of the comparison, counted from 0.
+    pub round: u32,
+    /// The machine.
+    pub host: HostInfo,
+    /// The file system under test.
+    pub target: TargetInfo,
+}
+
 impl RunRecord {
     /// Bytes moved by all samples over the longest window, in MB/s (10^6 bytes a second).
     ///

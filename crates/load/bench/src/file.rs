@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use results::LatencyHistogram;
+use results::{ImpossibleLatency, LatencyHistogram, Sample, TimedWindow, counter};
 
 use crate::cache::{self, CacheOutcome};
 use crate::error::BenchError;
@@ -21,6 +21,7 @@ use crate::scratch::Scratch;
 use crate::spec::{DeviceAccess, FileSpec, FinalSync};
 use crate::verify::{self, ReadBack};
 use crate::window::WindowOutcome;
+use crate::workload::{Measurement, Outcome, Workload, usage_counters};
 
 /// What one kind of operation did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +39,11 @@ impl OperationOutcome {
         self.count += 1;
         self.bytes += bytes;
         self.latency.record(latency_ns);
+    }
+
+    /// The operations as a sample of a window.
+    pub(crate) fn sample(&self, operation: &str, window: TimedWindow) -> Result<Sample, ImpossibleLatency> {
+        Sample::new(operation, (self.count, self.bytes), window, self.latency.clone())
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -113,6 +119,81 @@ impl FileOutcome {
             FinalSync::None | FinalSync::Timed => self.sync_ns,
             FinalSync::Untimed => 0,
         }
+    }
+}
+
+impl FileOutcome {
+    /// What each kind of operation did.
+    pub(crate) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
+        let pattern = self.spec.pattern;
+        let kinds = [
+            ("read", &self.read, pattern.reads()),
+            ("write", &self.write, pattern.writes()),
+            ("sync", &self.sync, self.sync.count > 0),
+            ("final-sync", &self.final_sync, self.final_sync.count > 0),
+        ];
+        let of_the_run = kinds.into_iter().filter(|(.., is_part)| *is_part);
+        of_the_run
+            .map(|(operation, done, _)| self.sample(operation, done))
+            .collect()
+    }
+
+    pub(crate) fn sample(
+        &self,
+        operation: &str,
+        done: &OperationOutcome,
+    ) -> Result<Sample, ImpossibleLatency> {
+        let untimed_sync_ns = self.sync_ns - self.timed_sync_ns();
+        let window = TimedWindow {
+            elapsed_ns: self.elapsed_ns(),
+            sync_ns: self.timed_sync_ns(),
+            close_ns: self.close_ns,
+            outside_ns: self.ramp_ns.saturating_add(untimed_sync_ns),
+        };
+        done.sample(operation, window)
+    }
+}
+
+impl Measurement for FileOutcome {
+    fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
+        let mut outcome = Outcome::new("file", &self.spec, &self.spec.directory);
+        outcome.complete = self.complete;
+        outcome.started_unix_ns = self.started_unix_ns;
+        outcome.samples = self.samples()?;
+        outcome.counters = usage_counters(self.processor, self.workers);
+        outcome.counters.extend(self.window.counters.clone());
+        outcome.count(counter::LONGEST_WORKER, self.longest_worker_ns);
+        if let Some(cached) = self.cache.cached_bytes {
+            outcome.count(counter::CACHED_BEFORE, cached);
+        }
+        if self.spec.final_sync == FinalSync::Untimed {
+            outcome.count("untimed_sync_ns", self.sync_ns);
+        }
+        if let Some(verified) = self.verified {
+            outcome.count("verified_bytes", verified.bytes);
+        }
+        outcome.fact("cache_state", self.cache);
+        outcome.fact("absent", &self.window.absent);
+        let is_warmer = self.cache.is_warmer_than_asked();
+        outcome.notes.extend(is_warmer.then(|| self.cache.describe()));
+        outcome.leftover(self.leftover.as_ref());
+        outcome.kept_directory = self.kept_directory;
+        Ok(outcome)
+    }
+}
+
+impl Workload for FileSpec {
+    fn check(&self) -> Result<(), BenchError> {
+        self.validate()
+    }
+
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let spec = Self { seed, ..self.clone() };
+        Ok(run(&spec, progress, stop)?.outcome()?)
+    }
+
+    fn as_file(&self) -> Option<&FileSpec> {
+        Some(self)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Workloads that measure any directory through system calls.
 //!
 //! It knows no file system and no device of this project: what it measures is whatever is mounted at the path it
-//! is given. It prints nothing; progress goes to a [`Progress`], results come back as outcomes that turn into
-//! [`results::RunRecord`]s.
+//! is given. It prints nothing; progress goes to a [`Progress`], results come back as an [`Outcome`] that turns into
+//! a [`results::RunRecord`]. Each workload is a description that implements [`Workload`].
 //!
 //! What the timed window holds, for every file workload:
 //! - nothing of the preparation: files are made, synced, opened (and mapped) and the cache is set before it;
@@ -27,7 +27,6 @@ mod clock;
 mod crew;
 mod data;
 mod descriptors;
-pub mod environment;
 mod error;
 mod file;
 pub mod fio;
@@ -47,7 +46,6 @@ mod prepare;
 mod processor;
 mod progress;
 mod random;
-mod record;
 mod recruit;
 pub mod replay;
 mod ring;
@@ -61,6 +59,7 @@ pub mod uflip;
 mod verify;
 pub mod window;
 mod worker;
+mod workload;
 
 pub use cache::{CacheMethod, CacheOutcome};
 pub use error::BenchError;
@@ -71,10 +70,10 @@ pub use placement::FilePlacement;
 pub use prepare::check_path;
 pub use processor::{ProcessorUse, WorkerUse};
 pub use progress::{NoProgress, Phase, Progress};
-pub use record::RunIdentity;
 pub use spec::{
     AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileSpec, FinalSync, Mode, Order, Pattern, Rate,
     Sharing, TimeLimit, WriteTarget,
 };
 pub use together::run_together;
 pub use verify::ReadBack;
+pub use workload::{Measurement, Outcome, TextForm, Workload};

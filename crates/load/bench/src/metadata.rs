@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use results::LatencyHistogram;
+use results::{ImpossibleLatency, LatencyHistogram, Sample, TimedWindow};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{self, CacheMethod};
@@ -22,6 +22,7 @@ use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::spec::{Cache, DataPattern};
+use crate::workload::{Measurement, Outcome, Workload, usage_counters};
 
 /// The usual number of files.
 pub const USUAL_FILES: u32 = 10_000;
@@ -92,6 +93,47 @@ pub struct MetadataOutcome {
     pub cache_method: CacheMethod,
     /// Why the test directory is still there, when removing it failed.
     pub leftover: Option<String>,
+}
+
+impl MetadataOutcome {
+    /// What each step did.
+    fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
+        let steps = [
+            ("create", &self.create),
+            ("list", &self.list),
+            ("stat", &self.stat),
+            ("remove", &self.remove),
+        ];
+        let done = steps.into_iter().filter(|(_, step)| step.count > 0);
+        done.map(|(name, step)| {
+            let window = TimedWindow {
+                sync_ns: step.sync_ns,
+                ..TimedWindow::of(step.elapsed_ns)
+            };
+            Sample::new(name, (step.count, step.bytes), window, step.latency.clone())
+        })
+        .collect()
+    }
+}
+
+impl Measurement for MetadataOutcome {
+    fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
+        let mut outcome = Outcome::new("metadata", &self.spec, &self.spec.directory);
+        outcome.complete = self.complete;
+        outcome.started_unix_ns = self.started_unix_ns;
+        outcome.samples = self.samples()?;
+        outcome.counters = usage_counters(self.processor, self.worker);
+        outcome.fact("cache_method", self.cache_method);
+        outcome.leftover(self.leftover.as_ref());
+        Ok(outcome)
+    }
+}
+
+impl Workload for MetadataSpec {
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let spec = Self { seed, ..self.clone() };
+        Ok(run(&spec, progress, stop)?.outcome()?)
+    }
 }
 
 /// Runs a metadata workload. Raising `stop` ends it early with a partial outcome; the test directory is removed

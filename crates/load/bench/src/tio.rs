@@ -11,18 +11,17 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use results::{ImpossibleLatency, LatencyHistogram, RunRecord, nearest_f64};
+use results::{ImpossibleLatency, LatencyHistogram, nearest_f64};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::error::BenchError;
 use crate::file::{self, FileOutcome, OperationOutcome};
 use crate::gate::StartLine;
 use crate::prepare;
 use crate::progress::Progress;
-use crate::record::{RunIdentity, described, finished, usage_counters};
 use crate::scratch::Scratch;
 use crate::spec::{Cache, FileSpec, FinalSync, Mode, Order, Pattern, WriteTarget};
+use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
 /// Operations that take longer are counted apart, as in the original.
 const SLOW_NS: u64 = 2_000_000_000;
@@ -277,47 +276,38 @@ impl TioOutcome {
         }
         text
     }
+}
 
-    /// The outcome as a record with one sample for each phase; counters are those of the phases, named for them.
-    ///
-    /// # Errors
-    /// When a latency is longer than its phase.
-    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
-        let complete = self.is_complete();
-        let mut counters = std::collections::BTreeMap::new();
-        for (phase, outcome) in &self.phases {
-            let of_phase = usage_counters(outcome.processor, outcome.workers);
-            counters.extend(
-                of_phase
-                    .into_iter()
-                    .map(|(name, value)| (format!("{}_{name}", phase.name()), value)),
-            );
+impl Measurement for TioOutcome {
+    /// One sample for each phase; counters are those of the phases, named for them.
+    fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
+        let mut outcome = Outcome::new("tio", &self.spec, &self.spec.directory);
+        outcome.complete = self.is_complete();
+        outcome.started_unix_ns = self.phases.first().map_or(0, |(_, first)| first.started_unix_ns);
+        for (phase, done) in &self.phases {
+            let name = phase.name();
+            let counters = usage_counters(done.processor, done.workers).into_iter();
+            let named = counters.map(|(counter, value)| (format!("{name}_{counter}"), value));
+            outcome.counters.extend(named);
+            outcome.samples.push(done.sample(name, moved(*phase, done))?);
+            if done.cache.is_warmer_than_asked() {
+                outcome.notes.push(format!("{name}: {}", done.cache.describe()));
+            }
         }
-        let samples = self
-            .phases
-            .iter()
-            .map(|(phase, outcome)| outcome.sample(phase.name(), moved(*phase, outcome)))
-            .collect::<Result<_, _>>()?;
-        let started_unix_ns = self
-            .phases
-            .first()
-            .map_or(0, |(_, outcome)| outcome.started_unix_ns);
-        let mut workload = described("tio", &self.spec, &self.spec.directory);
-        workload["layer"] = json!("system_calls");
-        workload["phases"] = json!(
-            self.phases
-                .iter()
-                .map(|(phase, _)| phase.name())
-                .collect::<Vec<_>>()
-        );
-        Ok(finished(
-            identity,
-            started_unix_ns,
-            workload,
-            samples,
-            counters,
-            complete,
-        ))
+        let phases: Vec<&str> = self.phases.iter().map(|(phase, _)| phase.name()).collect();
+        outcome.fact("layer", "system_calls");
+        outcome.fact("phases", phases);
+        outcome.leftover(self.leftover.as_ref());
+        outcome.text = self.describe() + "\n";
+        outcome.text_form = TextForm::Table;
+        Ok(outcome)
+    }
+}
+
+impl Workload for TioSpec {
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let spec = Self { seed, ..self.clone() };
+        Ok(run(&spec, progress, stop)?.outcome()?)
     }
 }
 

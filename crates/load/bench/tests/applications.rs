@@ -7,7 +7,8 @@ use bench::app::{
     AppSpec, Application, BlockRequests, Scale, Statistics, application, applications, describe, list, run,
 };
 use bench::replay::Speed;
-use bench::{Cache, NoProgress, RunIdentity};
+use bench::{Cache, Measurement, NoProgress};
+use results::RunIdentity;
 use results::call_trace::{Action, Layer, Trace};
 
 fn generated(application: &Application, seed: u64, scale: Scale) -> Trace {
@@ -204,7 +205,8 @@ fn what_the_replay_counts_is_what_the_sources_state() {
             keep_files: false,
         };
         let outcome = run(&spec, &NoProgress, &AtomicBool::new(false)).unwrap();
-        assert_eq!(outcome.notes(), Vec::<String>::new(), "{}", application.name);
+        let notes = outcome.clone().outcome().unwrap().notes;
+        assert_eq!(notes, Vec::<String>::new(), "{}", application.name);
         let expected = outcome.generated.clone();
         for checked in application.check(&expected, scale) {
             assert!(checked.agrees, "{}: {checked:?}", application.name);

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use bench::{Cache, FileSpec, Mode, NoProgress, Pattern, WriteTarget, environment, run};
+use bench::{Cache, FileSpec, Mode, NoProgress, Pattern, WriteTarget, run};
+use runner::environment;
 
 const RECORD: u64 = 4096;
 

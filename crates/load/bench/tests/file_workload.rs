@@ -6,9 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bench::{
-    BenchError, Cache, CacheMethod, Engine, FileOutcome, FileSpec, FinalSync, Mode, NoProgress, Order,
-    Pattern, Phase, Progress, Rate, RunIdentity, Sharing, TimeLimit, WriteTarget, environment, run,
+    BenchError, Cache, CacheMethod, Engine, FileOutcome, FileSpec, FinalSync, Measurement, Mode, NoProgress,
+    Order, Pattern, Phase, Progress, Rate, Sharing, TimeLimit, WriteTarget, run,
 };
+use results::RunIdentity;
+use runner::environment;
 
 const RECORD: u64 = 4096;
 const RECORDS: u64 = 16;

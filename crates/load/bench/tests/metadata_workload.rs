@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bench::metadata::{MetadataOutcome, MetadataSpec, run};
-use bench::{Cache, NoProgress, Phase, Progress, RunIdentity};
+use bench::{Cache, Measurement, NoProgress, Phase, Progress};
+use results::RunIdentity;
 
 fn spec(directory: &Path, content_bytes: u32) -> MetadataSpec {
     MetadataSpec {

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use bench::postmark::{Buffering, PostmarkOutcome, PostmarkSpec, run};
-use bench::{NoProgress, RunIdentity};
+use bench::{Measurement, NoProgress};
+use results::RunIdentity;
 use stopping::StopWhenMeasuring;
 
 fn done(spec: &PostmarkSpec) -> PostmarkOutcome {

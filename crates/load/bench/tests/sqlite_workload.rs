@@ -11,7 +11,9 @@ use bench::sqlite::{
     Synchronous, TransactionShape, Values, counter, run,
 };
 use bench::window::CountCalls;
-use bench::{BenchError, Cache, FilePlacement, NoProgress, Phase, Progress, RunIdentity, environment};
+use bench::{BenchError, Cache, FilePlacement, Measurement, NoProgress, Phase, Progress};
+use results::RunIdentity;
+use runner::environment;
 use rusqlite::Connection;
 
 fn spec(directory: &Path, operation: Operation) -> SqliteSpec {

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use bench::tio::{TioOutcome, TioPhase, TioSpec, run};
-use bench::{Cache, NoProgress, RunIdentity};
+use bench::{Cache, Measurement, NoProgress};
+use results::RunIdentity;
 use stopping::StopWhenMeasuring;
 
 fn small(directory: &Path) -> TioSpec {

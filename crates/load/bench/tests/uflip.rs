@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicBool;
 use bench::uflip::{
     Baseline, Caching, Calibrate, Counts, MicroBenchmark, State, UflipOutcome, UflipSpec, run,
 };
-use bench::{DeviceAccess, NoProgress, RunIdentity};
+use bench::{DeviceAccess, Measurement, NoProgress};
+use results::RunIdentity;
 use stopping::StopWhenMeasuring;
 
 /// Through the page cache, as a directory for temporary files may know no other way, and without pauses.

@@ -1,14 +1,15 @@
 //! `tidegate bench app`: the load of a phone's application, generated from what was published about it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use bench::Cache;
 use bench::app::{AppSpec, Application, BlockRequests, Scale};
 use bench::replay::Speed;
+use bench::{Cache, Workload};
 use clap::Args;
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
+use super::repeat::BenchCommonArguments;
+use super::workloads::{RunAs, WorkloadArguments};
 use crate::{Finding, output};
 
 /// Arguments of `tidegate bench app`.
@@ -52,45 +53,34 @@ pub struct BenchAppArguments {
     pub common: BenchCommonArguments,
 }
 
-/// Runs the command.
-pub fn run(arguments: &BenchAppArguments) -> Result<Finding> {
-    if arguments.list {
-        output::print_bytes(bench::app::list().as_bytes())?;
-        return Ok(Finding::Nothing);
+impl WorkloadArguments for BenchAppArguments {
+    fn common(&self) -> &BenchCommonArguments {
+        &self.common
     }
-    if let Some(application) = arguments.describe {
-        let scale = arguments.scale.unwrap_or(Scale::WHOLE);
-        let text = bench::app::describe(application, arguments.common.seed, scale)?;
+
+    fn directory(&self) -> Result<&Path> {
+        self.directory.as_deref().context("a folder is missing")
+    }
+
+    fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
+        Ok(Box::new(spec(self)?))
+    }
+
+    fn show(&self) -> Result<Option<Finding>> {
+        let text = match self.describe {
+            Some(application) => {
+                let scale = self.scale.unwrap_or(Scale::WHOLE);
+                bench::app::describe(application, self.common.seed, scale)?
+            }
+            None if self.list => bench::app::list(),
+            None => return Ok(None),
+        };
         output::print_bytes(text.as_bytes())?;
-        return Ok(Finding::Nothing);
+        Ok(Some(Finding::Nothing))
     }
-    let directory = arguments.directory.as_deref().context("a folder is missing")?;
-    repeat_described(&arguments.common, directory, |turn| {
-        measure_and_describe(arguments, turn)
-    })
 }
 
-/// One run, without the repetition, and what to say of it: jobs call it for each of their steps.
-pub fn measure_and_describe(arguments: &BenchAppArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
-    let outcome = bench::app::run(&spec(arguments, turn.seed)?, turn.bar, turn.stop)?;
-    let mut notes = outcome.notes();
-    notes.extend(
-        outcome
-            .replay
-            .leftover
-            .as_ref()
-            .map(|reason| format!("files were left behind: {reason}")),
-    );
-    if let Some(kept) = &outcome.replay.kept_directory {
-        turn.bar.hide();
-        output::print_error(&format!("files are kept in {}", kept.display()));
-    }
-    let text = outcome.describe();
-    let record = outcome.into_record(turn.identity)?;
-    Ok((Measured { record, notes }, text + "\n"))
-}
-
-fn spec(arguments: &BenchAppArguments, seed: u64) -> Result<AppSpec> {
+fn spec(arguments: &BenchAppArguments) -> Result<AppSpec> {
     let application = arguments.name.context("the name of an application is missing")?;
     let usual = Scale {
         ppm: application.usual_scale_ppm,
@@ -106,7 +96,7 @@ fn spec(arguments: &BenchAppArguments, seed: u64) -> Result<AppSpec> {
             BlockRequests::AsStated
         },
         cache: if arguments.cold { Cache::Cold } else { Cache::AsIs },
-        seed,
+        seed: arguments.common.seed,
         keep_files: arguments.keep_files,
     })
 }
@@ -120,8 +110,7 @@ fn parse_application(text: &str) -> Result<&'static Application, String> {
     })
 }
 
-/// A decimal number with up to six places.
-/// Parses a factor such as 0.1.
+/// Parses a factor such as 0.1, with up to six decimal places.
 pub fn parse_scale(text: &str) -> Result<Scale, String> {
     let wrong = || format!("`{text}` is no factor; write for example 0.1, 1 or 2.5");
     let (whole, places) = text.split_once('.').unwrap_or((text, ""));

@@ -1,17 +1,17 @@
 //! `tidegate bench file`: one file workload, repeated.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use bench::{
-    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileOutcome, FileSpec, FinalSync, Mode, Order,
-    Pattern, Rate, RunIdentity, Sharing, TimeLimit, WriteTarget,
+    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileSpec, FinalSync, Mode, Order, Pattern, Rate,
+    Sharing, TimeLimit, Workload, WriteTarget,
 };
 use clap::{Args, ValueEnum};
 
-use super::progress::Bar;
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
+use super::repeat::BenchCommonArguments;
+use super::workloads::{RunAs, WorkloadArguments};
 use crate::Finding;
 use crate::output::{self, Printed};
 use crate::quantity::{parse_bytes, parse_duration};
@@ -163,61 +163,27 @@ pub enum EngineName {
     IoUring,
 }
 
-/// Runs the command.
-pub fn run(arguments: &BenchFileArguments) -> Result<Finding> {
-    let spec = file_spec(arguments, arguments.common.seed);
-    spec.validate()?;
-    if arguments.work.print_offsets {
-        return print_offsets(&spec);
+impl WorkloadArguments for BenchFileArguments {
+    fn common(&self) -> &BenchCommonArguments {
+        &self.common
     }
-    bench::check_path(&spec)?;
-    repeat(&arguments.common, &arguments.directory, |turn| {
-        measure(arguments, turn)
-    })
-}
 
-/// One run, without the repetition: jobs call it for each of their steps.
-pub fn measure(arguments: &BenchFileArguments, turn: Turn<'_>) -> Result<Measured> {
-    let outcome = bench::run(&file_spec(arguments, turn.seed), turn.bar, turn.stop)?;
-    measured(outcome, turn.identity, turn.bar)
-}
-
-/// Workloads at the same time: jobs call it for steps that run together.
-pub fn measure_together(arguments: &[&BenchFileArguments], turn: Turn<'_>) -> Result<Vec<Measured>> {
-    let specs: Vec<FileSpec> = arguments
-        .iter()
-        .map(|arguments| file_spec(arguments, turn.seed))
-        .collect();
-    let outcomes = bench::run_together(&specs, turn.bar, turn.stop)?;
-    let identity = turn.identity;
-    outcomes
-        .into_iter()
-        .map(|outcome| measured(outcome, identity.clone(), turn.bar))
-        .collect()
-}
-
-fn measured(outcome: FileOutcome, identity: RunIdentity, bar: &Bar) -> Result<Measured> {
-    let mut notes = Vec::new();
-    notes.extend(
-        outcome
-            .cache
-            .is_warmer_than_asked()
-            .then(|| outcome.cache.describe()),
-    );
-    notes.extend(
-        outcome
-            .leftover
-            .as_ref()
-            .map(|reason| format!("files were left behind: {reason}")),
-    );
-    if let Some(kept) = &outcome.kept_directory {
-        bar.hide();
-        output::print_error(&format!("files are kept in {}", kept.display()));
+    fn directory(&self) -> Result<&Path> {
+        Ok(&self.directory)
     }
-    Ok(Measured {
-        record: outcome.into_record(identity)?,
-        notes,
-    })
+
+    fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
+        Ok(Box::new(file_spec(self)))
+    }
+
+    fn show(&self) -> Result<Option<Finding>> {
+        if !self.work.print_offsets {
+            return Ok(None);
+        }
+        let spec = file_spec(self);
+        spec.validate()?;
+        print_offsets(&spec).map(Some)
+    }
 }
 
 fn print_offsets(spec: &FileSpec) -> Result<Finding> {
@@ -236,7 +202,7 @@ fn print_offsets(spec: &FileSpec) -> Result<Finding> {
 }
 
 /// The workload that the arguments describe.
-pub fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {
+pub fn file_spec(arguments: &BenchFileArguments) -> FileSpec {
     let (work, way) = (&arguments.work, &arguments.way);
     let time = work.runtime.map(|runtime| TimeLimit {
         ramp_ns: nanoseconds(work.ramp),
@@ -285,7 +251,7 @@ pub fn file_spec(arguments: &BenchFileArguments, seed: u64) -> FileSpec {
             (true, false) => DeviceAccess::Read,
             (true, true) => DeviceAccess::Destroy,
         },
-        seed,
+        seed: arguments.common.seed,
         keep_files: work.keep_files,
         ..FileSpec::plain(arguments.directory.clone(), work.pattern, work.record, work.size)
     }

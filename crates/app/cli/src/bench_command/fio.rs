@@ -12,11 +12,10 @@ use bench::job::{Job, Vocabulary};
 use clap::Args;
 use results::RunRecord;
 
-use super::BenchCommand;
-use super::file;
 use super::job::read_job;
 use super::job::run::{JobRunArguments, run_steps};
 use super::job::steps::{planned, vocabulary};
+use super::workloads::RunAs;
 use crate::Finding;
 use crate::output;
 
@@ -122,22 +121,14 @@ fn show_as_fio(source: &str) -> Result<Finding> {
     let job = named_job(source, &vocabulary)?;
     let mut workloads = Vec::new();
     for planned in planned(&job, Path::new("."), &vocabulary)? {
-        match &planned.command {
-            BenchCommand::File(arguments) => {
-                let spec = file::file_spec(arguments, arguments.common.seed);
-                workloads.push(export::Workload {
-                    name: planned.step.name,
-                    group: planned.step.group,
-                    spec,
-                });
-            }
-            _ => {
-                let step = &planned.step;
-                output::print_error(&format!(
-                    "step `{}` is left out: fio has no {}",
-                    step.name, step.kind
-                ));
-            }
+        let (name, kind) = (planned.step.name, planned.step.kind);
+        match planned.command.arguments().workload(RunAs::Step)?.as_file() {
+            Some(spec) => workloads.push(export::Workload {
+                name,
+                group: planned.step.group,
+                spec: spec.clone(),
+            }),
+            None => output::print_error(&format!("step `{name}` is left out: fio has no {kind}")),
         }
     }
     if workloads.is_empty() {

@@ -1,14 +1,14 @@
 //! `tidegate bench metadata`: many small files, repeated.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use bench::Cache;
 use bench::metadata::MetadataSpec;
+use bench::{Cache, Workload};
 use clap::Args;
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat};
-use crate::Finding;
+use super::repeat::BenchCommonArguments;
+use super::workloads::{RunAs, WorkloadArguments};
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench metadata`.
@@ -33,33 +33,25 @@ pub struct BenchMetadataArguments {
     pub common: BenchCommonArguments,
 }
 
-/// Runs the command.
-pub fn run(arguments: &BenchMetadataArguments) -> Result<Finding> {
-    repeat(&arguments.common, &arguments.directory, |turn| {
-        measure(arguments, turn)
-    })
-}
+impl WorkloadArguments for BenchMetadataArguments {
+    fn common(&self) -> &BenchCommonArguments {
+        &self.common
+    }
 
-/// One run, without the repetition: jobs call it for each of their steps.
-pub fn measure(arguments: &BenchMetadataArguments, turn: Turn<'_>) -> Result<Measured> {
-    let spec = MetadataSpec {
-        directory: arguments.directory.clone(),
-        files: arguments.files,
-        content_bytes: arguments.content,
-        sync_directory: arguments.sync_directory,
-        cache: arguments.cache,
-        seed: turn.seed,
-    };
-    let outcome = bench::metadata::run(&spec, turn.bar, turn.stop)?;
-    let leftover = outcome
-        .leftover
-        .as_ref()
-        .map(|reason| format!("files were left behind: {reason}"));
-    let record = outcome.into_record(turn.identity)?;
-    Ok(Measured {
-        record,
-        notes: leftover.into_iter().collect(),
-    })
+    fn directory(&self) -> Result<&Path> {
+        Ok(&self.directory)
+    }
+
+    fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
+        Ok(Box::new(MetadataSpec {
+            directory: self.directory.clone(),
+            files: self.files,
+            content_bytes: self.content,
+            sync_directory: self.sync_directory,
+            cache: self.cache,
+            seed: self.common.seed,
+        }))
+    }
 }
 
 fn parse_content(text: &str) -> Result<u32, String> {

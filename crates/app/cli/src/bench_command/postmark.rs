@@ -1,13 +1,14 @@
 //! `tidegate bench postmark`: many small files that come and go, as PostMark 1.51 has them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use bench::Workload;
 use bench::postmark::{Buffering, PostmarkSpec};
 use clap::{Args, ValueEnum};
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
-use crate::Finding;
+use super::repeat::BenchCommonArguments;
+use super::workloads::{RunAs, WorkloadArguments};
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench postmark`.
@@ -71,35 +72,18 @@ pub enum PostmarkPreset {
     FlexGroup,
 }
 
-/// Runs the command.
-pub fn run(arguments: &BenchPostmarkArguments) -> Result<Finding> {
-    repeat_described(&arguments.common, &arguments.directory, |turn| {
-        measure_and_describe(arguments, turn)
-    })
-}
-
-/// One run, without the repetition, and what the original would print of it.
-pub fn measure_and_describe(
-    arguments: &BenchPostmarkArguments,
-    turn: Turn<'_>,
-) -> Result<(Measured, String)> {
-    let outcome = bench::postmark::run(&spec(arguments), turn.bar, turn.stop)?;
-    let mut notes = Vec::new();
-    notes.extend(
-        outcome
-            .leftover
-            .as_ref()
-            .map(|reason| format!("files were left behind: {reason}")),
-    );
-    if outcome.ran_out_of_files {
-        notes.push(format!(
-            "no file was left after {} transactions; raise --files or --create-bias",
-            outcome.transactions_count
-        ));
+impl WorkloadArguments for BenchPostmarkArguments {
+    fn common(&self) -> &BenchCommonArguments {
+        &self.common
     }
-    let text = outcome.describe();
-    let record = outcome.into_record(turn.identity)?;
-    Ok((Measured { record, notes }, text + "\n"))
+
+    fn directory(&self) -> Result<&Path> {
+        Ok(&self.directory)
+    }
+
+    fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
+        Ok(Box::new(spec(self)))
+    }
 }
 
 fn spec(arguments: &BenchPostmarkArguments) -> PostmarkSpec {

@@ -1,19 +1,22 @@
-//! What all workloads share: their arguments, the rounds, what is printed and written.
+//! The run of one workload: arguments that all share, rounds, and what is printed.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
-use bench::RunIdentity;
+use anyhow::Result;
+use bench::{Outcome, TextForm, Workload};
 use clap::Args;
 use programs::stop_on_signals;
-use results::{Noise, RecordWriter, RunRecord};
+use results::{Noise, RunIdentity};
+use runner::{Measured, Runner, Schedule, Series, Settle, Sinks, Turn};
 
-use super::progress::{Bar, ProgressForm};
+use super::progress::ProgressForm;
 use super::summary;
+use super::terminal::{Terminal, identity};
+use super::workloads::{RunAs, WorkloadArguments};
 use crate::Finding;
-use crate::history_command::log::{HistoryLog, StoreArguments};
-use crate::output::{self, Printed};
+use crate::history_command::log::StoreArguments;
+use crate::output;
 
 /// Arguments that all benchmarks share.
 #[derive(Args, Debug)]
@@ -44,131 +47,99 @@ pub struct BenchCommonArguments {
     pub store: StoreArguments,
 }
 
-/// One turn of a repetition: what a workload needs beside its own arguments.
-pub struct Turn<'run> {
-    /// Each round has other contents, as a device that finds known blocks would look too fast.
-    pub seed: u64,
-    /// What the record says beside the outcome.
-    pub identity: RunIdentity,
-    /// Shows how far it is.
-    pub bar: &'run Bar,
-    /// Raised by a signal.
-    pub stop: &'run AtomicBool,
-}
-
-/// One run: its record, and what was not as asked.
-pub struct Measured {
-    /// The record.
-    pub record: RunRecord,
-    /// Each is printed, and makes exit code 1.
-    pub notes: Vec<String>,
+impl BenchCommonArguments {
+    /// Where records go.
+    pub fn sinks(&self) -> Result<Sinks> {
+        Ok(Sinks::new(self.output.as_deref(), self.store.sink())?)
+    }
 }
 
 /// Runs a workload as often as asked, prints and writes its records.
-pub fn repeat(
-    common: &BenchCommonArguments,
-    directory: &Path,
-    mut run: impl FnMut(Turn<'_>) -> Result<Measured>,
-) -> Result<Finding> {
-    run_all(common, directory, summary::table, |turn| {
-        Ok((run(turn)?, String::new()))
-    })
-}
-
-/// The same for a workload that has a table of its own: it is printed after each round, and the summary repeats nothing
-/// of it.
-pub fn repeat_described(
-    common: &BenchCommonArguments,
-    directory: &Path,
-    run: impl FnMut(Turn<'_>) -> Result<(Measured, String)>,
-) -> Result<Finding> {
-    run_all(common, directory, summary::of_rounds, run)
-}
-
-fn run_all(
-    common: &BenchCommonArguments,
-    directory: &Path,
-    summary: fn(&[RunRecord]) -> String,
-    mut run: impl FnMut(Turn<'_>) -> Result<(Measured, String)>,
-) -> Result<Finding> {
+pub fn run(arguments: &dyn WorkloadArguments) -> Result<Finding> {
+    if let Some(shown) = arguments.show()? {
+        return Ok(shown);
+    }
+    let (common, directory) = (arguments.common(), arguments.directory()?);
+    let workload = arguments.workload(RunAs::Command)?;
+    workload.check()?;
     let stop = stop_on_signals()?;
-    let turns = common.warmup.saturating_add(common.rounds);
-    let bar = Bar::new(common.progress, usize::try_from(turns).unwrap_or(usize::MAX));
-    let mut writer = common.output.as_deref().map(RecordWriter::create).transpose()?;
-    let mut log = HistoryLog::new(&common.store);
-    let mut records = Vec::new();
-    let mut finding = Finding::Nothing;
-    for turn in 0..turns {
-        let kept = turn.checked_sub(common.warmup);
-        let round = kept.unwrap_or_else(|| common.rounds.saturating_add(turn));
-        bar.begin(&match kept {
-            None => format!("warm-up {} of {}", turn + 1, common.warmup),
-            Some(_) if common.rounds == 1 => String::new(),
-            Some(round) => format!("round {} of {}", round + 1, common.rounds),
-        });
-        let measured = run(Turn {
-            seed: common.seed.wrapping_add(u64::from(round)),
-            identity: identity(common, directory, round)?,
-            bar: &bar,
-            stop: &stop,
-        });
-        bar.end();
-        let (Measured { record, notes }, described) = measured?;
-        if kept.is_some() && !common.json {
-            output::print_bytes(described.as_bytes())?;
-        }
-        for note in &notes {
-            output::print_error(note);
-            finding = Finding::Something;
-        }
-        if kept.is_some() {
-            if let Some(writer) = &mut writer {
-                writer.write(&record)?;
-            }
-            log.store(&record);
-            if common.json && output::print_line(&serde_json::to_string(&record)?)? == Printed::Closed {
-                break;
-            }
-        }
-        if !record.complete {
-            output::print_error("stopped before its end; the numbers are partial");
-            finding = Finding::Something;
-        }
-        if kept.is_some() {
-            records.push(record);
-        }
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    if let Some(writer) = writer {
-        writer.finish()?;
-    }
+    let schedule = Schedule::repeated(common.warmup, common.rounds);
+    let terminal = Terminal::new(common.progress, schedule.runs(), common.json);
+    let mut repeated = Repeated {
+        workload: workload.as_ref(),
+        common,
+        directory,
+        terminal: &terminal,
+        stop: &stop,
+        form: TextForm::Beside,
+    };
+    let settle = Settle::FileSystem(directory.to_owned());
+    let mut runner = Runner::new(&terminal, &stop, settle, common.sinks()?);
+    let outcome = runner.run(&schedule, &mut repeated);
+    let ran = runner.finish()?;
     if !common.json {
-        output::print_bytes(summary(&records).as_bytes())?;
+        let text = match repeated.form {
+            TextForm::Beside => summary::table(&ran.records),
+            TextForm::Table | TextForm::Curve => summary::of_rounds(&ran.records),
+        };
+        output::print_bytes(text.as_bytes())?;
     }
-    for noise in Noise::of(&records) {
+    for noise in Noise::of(&ran.records) {
         output::print_error(&format!("too noisy to tell small differences: {noise}"));
     }
-    Ok(finding)
+    outcome.map(|()| finding(&ran.notes))
 }
 
-/// What a record of a round says beside its outcome.
-pub fn identity(common: &BenchCommonArguments, directory: &Path, round: u32) -> Result<RunIdentity> {
-    Ok(RunIdentity {
-        command: command_line(),
-        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        label: common.label.clone(),
-        round,
-        host: bench::environment::host(),
-        target: bench::environment::target(directory)
-            .with_context(|| format!("{} can't be used", directory.display()))?,
-    })
+/// A note makes exit code 1.
+pub const fn finding(notes: &[String]) -> Finding {
+    if notes.is_empty() {
+        Finding::Nothing
+    } else {
+        Finding::Something
+    }
 }
 
-/// The words that this program was called with; what is not UTF-8 is written with replacement characters.
-pub fn command_line() -> Vec<String> {
-    std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect()
+/// What a run tells beside its record.
+pub fn measured(outcome: Outcome, identity: RunIdentity) -> Measured {
+    let kept = outcome.kept_directory.as_ref();
+    Measured {
+        notes: outcome.notes.clone(),
+        remarks: kept
+            .map(|kept| format!("files are kept in {}", kept.display()))
+            .into_iter()
+            .collect(),
+        text: outcome.text.clone(),
+        record: outcome.into_record(identity),
+    }
+}
+
+/// One workload, round by round.
+struct Repeated<'run> {
+    workload: &'run dyn Workload,
+    common: &'run BenchCommonArguments,
+    directory: &'run Path,
+    terminal: &'run Terminal,
+    stop: &'run AtomicBool,
+    form: TextForm,
+}
+
+impl Series for Repeated<'_> {
+    type Error = anyhow::Error;
+
+    fn title(&self, turn: Turn) -> String {
+        match turn.is_kept {
+            false => "warm-up".to_owned(),
+            true if self.common.rounds == 1 => String::new(),
+            true => format!("round {}", turn.round + 1),
+        }
+    }
+
+    fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
+        // Each round has other contents, as a device that finds known blocks would look too fast.
+        let seed = self.common.seed.wrapping_add(u64::from(turn.round));
+        let identity = identity(&self.common.label, self.directory, turn.round)?;
+        let outcome = self.workload.run(seed, &self.terminal.bar, self.stop)?;
+        self.form = outcome.text_form;
+        Ok(vec![measured(outcome, identity)])
+    }
 }

@@ -1,6 +1,6 @@
 //! `tidegate bench sqlite`: transactions on SQLite databases, repeated.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,12 +9,12 @@ use bench::sqlite::{
     TransactionShape, Values,
 };
 use bench::window::CountCalls;
-use bench::{Cache, FilePlacement};
+use bench::{Cache, FilePlacement, Workload};
 use clap::Args;
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
+use super::repeat::BenchCommonArguments;
+use super::workloads::{RunAs, WorkloadArguments};
 use crate::quantity::parse_duration;
-use crate::{Finding, output};
 
 /// Arguments of `tidegate bench sqlite`.
 #[derive(Args, Debug)]
@@ -103,41 +103,21 @@ pub struct SqliteWayArguments {
     pub count_calls: bool,
 }
 
-/// Runs the command.
-pub fn run(arguments: &BenchSqliteArguments) -> Result<Finding> {
-    repeat_described(&arguments.common, &arguments.directory, |turn| {
-        measure(arguments, turn)
-    })
-}
-
-/// One run, without the repetition, and what to say of it: jobs call it for each of their steps.
-pub fn measure(arguments: &BenchSqliteArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
-    let bar = turn.bar;
-    let outcome = bench::sqlite::run(&spec(arguments, turn.seed), turn.bar, turn.stop)?;
-    let mut notes = Vec::new();
-    notes.extend(
-        outcome
-            .leftover
-            .as_ref()
-            .map(|reason| format!("files were left behind: {reason}")),
-    );
-    let calls_are_absent = outcome
-        .window
-        .absent
-        .iter()
-        .find(|absent| absent.what == "system calls");
-    notes.extend(calls_are_absent.map(|absent| format!("system calls were not counted: {}", absent.reason)));
-    if let Some(kept) = &outcome.kept_directory {
-        bar.hide();
-        output::print_error(&format!("files are kept in {}", kept.display()));
+impl WorkloadArguments for BenchSqliteArguments {
+    fn common(&self) -> &BenchCommonArguments {
+        &self.common
     }
-    let text = outcome.describe();
-    let record = outcome.into_record(turn.identity)?;
-    Ok((Measured { record, notes }, text))
+
+    fn directory(&self) -> Result<&Path> {
+        Ok(&self.directory)
+    }
+
+    fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
+        Ok(Box::new(spec(self)))
+    }
 }
 
-/// The workload that the arguments describe.
-pub fn spec(arguments: &BenchSqliteArguments, seed: u64) -> SqliteSpec {
+fn spec(arguments: &BenchSqliteArguments) -> SqliteSpec {
     let (work, way) = (&arguments.work, &arguments.way);
     let usual_tables = match way.transaction {
         TransactionShape::Explicit => 3,
@@ -168,7 +148,7 @@ pub fn spec(arguments: &BenchSqliteArguments, seed: u64) -> SqliteSpec {
         } else {
             CountCalls::No
         },
-        seed,
+        seed: arguments.common.seed,
         keep_files: work.keep_files,
         files: FilePlacement::OwnDirectory,
         cache: Cache::AsIs,

@@ -1,14 +1,14 @@
 //! `tidegate bench tio`: the four phases of tiobench.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use bench::tio::TioSpec;
-use bench::{Cache, Mode};
+use bench::{Cache, Mode, Workload};
 use clap::{Args, ValueEnum};
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
-use crate::Finding;
+use super::repeat::BenchCommonArguments;
+use super::workloads::{RunAs, WorkloadArguments};
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench tio`.
@@ -57,34 +57,21 @@ pub enum TioPreset {
     Rand,
 }
 
-/// Runs the command.
-pub fn run(arguments: &BenchTioArguments) -> Result<Finding> {
-    repeat_described(&arguments.common, &arguments.directory, |turn| {
-        measure_and_describe(arguments, turn)
-    })
-}
-
-/// One run, without the repetition, and what to say of it: jobs call it for each of their steps.
-pub fn measure_and_describe(arguments: &BenchTioArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
-    let outcome = bench::tio::run(&spec(arguments, turn.seed), turn.bar, turn.stop)?;
-    let mut notes = Vec::new();
-    for (phase, of_phase) in &outcome.phases {
-        if of_phase.cache.is_warmer_than_asked() {
-            notes.push(format!("{}: {}", phase.name(), of_phase.cache.describe()));
-        }
+impl WorkloadArguments for BenchTioArguments {
+    fn common(&self) -> &BenchCommonArguments {
+        &self.common
     }
-    notes.extend(
-        outcome
-            .leftover
-            .as_ref()
-            .map(|reason| format!("files were left behind: {reason}")),
-    );
-    let text = outcome.describe();
-    let record = outcome.into_record(turn.identity)?;
-    Ok((Measured { record, notes }, text + "\n"))
+
+    fn directory(&self) -> Result<&Path> {
+        Ok(&self.directory)
+    }
+
+    fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
+        Ok(Box::new(spec(self)))
+    }
 }
 
-fn spec(arguments: &BenchTioArguments, seed: u64) -> TioSpec {
+fn spec(arguments: &BenchTioArguments) -> TioSpec {
     let directory = arguments.directory.clone();
     let preset = match arguments.preset {
         TioPreset::Seq => TioSpec::sequential(directory),
@@ -97,7 +84,7 @@ fn spec(arguments: &BenchTioArguments, seed: u64) -> TioSpec {
         random_operations: arguments.random_operations,
         mode: arguments.mode,
         cache: if arguments.cold { Cache::Cold } else { Cache::AsIs },
-        seed,
+        seed: arguments.common.seed,
         ..preset
     }
 }

@@ -1,15 +1,15 @@
 //! `tidegate bench uflip`: what a flash device is like inside.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use bench::DeviceAccess;
 use bench::uflip::{Baseline, Caching, Calibrate, Counts, MicroBenchmark, State, UflipSpec};
+use bench::{DeviceAccess, Workload};
 use clap::{Args, ValueEnum};
 
-use super::repeat::{BenchCommonArguments, Measured, Turn, repeat_described};
-use crate::Finding;
+use super::repeat::BenchCommonArguments;
+use super::workloads::{RunAs, WorkloadArguments};
 use crate::quantity::{parse_bytes, parse_duration};
 
 /// Arguments of `tidegate bench uflip`.
@@ -85,23 +85,21 @@ pub enum Through {
     Page,
 }
 
-/// Runs the command.
-pub fn run(arguments: &BenchUflipArguments) -> Result<Finding> {
-    repeat_described(&arguments.common, &arguments.directory, |turn| {
-        measure_and_describe(arguments, turn)
-    })
+impl WorkloadArguments for BenchUflipArguments {
+    fn common(&self) -> &BenchCommonArguments {
+        &self.common
+    }
+
+    fn directory(&self) -> Result<&Path> {
+        Ok(&self.directory)
+    }
+
+    fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
+        Ok(Box::new(spec(self)))
+    }
 }
 
-/// One run, without the repetition, and what to say of it: jobs call it for each of their steps.
-pub fn measure_and_describe(arguments: &BenchUflipArguments, turn: Turn<'_>) -> Result<(Measured, String)> {
-    let outcome = bench::uflip::run(&spec(arguments, turn.seed), turn.bar, turn.stop)?;
-    let (text, notes) = (outcome.describe(), outcome.notes());
-    let record = outcome.into_record(turn.identity)?;
-    Ok((Measured { record, notes }, text + "\n"))
-}
-
-/// The run that the arguments describe.
-pub fn spec(arguments: &BenchUflipArguments, seed: u64) -> UflipSpec {
+fn spec(arguments: &BenchUflipArguments) -> UflipSpec {
     let benchmarks = arguments.benchmarks.0.clone();
     let baselines = match &arguments.patterns {
         Some(patterns) => patterns.0.clone(),
@@ -141,7 +139,7 @@ pub fn spec(arguments: &BenchUflipArguments, seed: u64) -> UflipSpec {
         } else {
             Calibrate::No
         },
-        seed,
+        seed: arguments.common.seed,
         ..usual
     }
 }

@@ -15,20 +15,19 @@ mod show;
 pub mod workload;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use bench::RunIdentity;
 use clap::ValueEnum;
 use programs::stop_on_signals;
 use report::Comparison;
-use results::{RecordWriter, RunRecord, TargetInfo};
+use runner::{Measured, Runner, Schedule, Series, Settle, Sinks, Turn};
 
 use self::arguments::BenchCompareArguments;
-use self::workload::{Amount, Spec, Workload};
-use crate::bench_command::progress::{Bar, ProgressForm};
-use crate::bench_command::repeat::command_line;
-use crate::history_command::log::HistoryLog;
+use self::workload::{Amount, Workload};
+use crate::bench_command::progress::ProgressForm;
+use crate::bench_command::repeat::{finding, measured};
+use crate::bench_command::terminal::{Terminal, identity};
 use crate::{Finding, output};
 
 pub use self::show::run as run_show;
@@ -67,28 +66,27 @@ pub fn run(arguments: &BenchCompareArguments) -> Result<Finding> {
     if let [a, b] = &arguments.sets[..] {
         return records::run(a, b, arguments);
     }
-    let places = check(arguments)?;
+    let workloads = workloads(arguments);
+    check(arguments, &workloads)?;
     let stop = stop_on_signals()?;
-    let rounds = usize::try_from(arguments.rounds)?;
-    let steps = rounds * arguments.targets.len() * workloads(arguments).len();
-    let mut run = Run {
-        arguments,
-        places,
-        stop: &stop,
-        bar: Bar::new(ProgressForm::Auto, steps),
-        writer: arguments
-            .output
-            .as_deref()
-            .map(RecordWriter::create)
-            .transpose()?,
-        log: HistoryLog::new(&arguments.store),
-        records: Vec::new(),
-        notes: Vec::new(),
-    };
-    for workload in workloads(arguments) {
-        run.workload(workload)?;
+    let schedule = Schedule::interleaved(arguments.rounds, arguments.targets.len());
+    let terminal = Terminal::new(
+        ProgressForm::Auto,
+        schedule.runs() * workloads.len(),
+        arguments.json,
+    );
+    let sinks = Sinks::new(arguments.output.as_deref(), arguments.store.sink())?;
+    let mut runner = Runner::new(&terminal, &stop, Settle::Machine, sinks);
+    for workload in workloads {
+        let mut series = Targets {
+            workload,
+            arguments,
+            terminal: &terminal,
+            stop: &stop,
+        };
+        runner.run(&schedule, &mut series)?;
     }
-    run.finish()
+    show(arguments, runner)
 }
 
 fn workloads(arguments: &BenchCompareArguments) -> Vec<Workload> {
@@ -99,8 +97,8 @@ fn workloads(arguments: &BenchCompareArguments) -> Vec<Workload> {
     }
 }
 
-/// Everything that can be wrong before anything is touched; the file systems of the targets.
-fn check(arguments: &BenchCompareArguments) -> Result<Vec<TargetInfo>> {
+/// Everything that can be wrong before anything is touched.
+fn check(arguments: &BenchCompareArguments, workloads: &[Workload]) -> Result<()> {
     let labels: Vec<&str> = arguments
         .targets
         .iter()
@@ -126,202 +124,91 @@ fn check(arguments: &BenchCompareArguments) -> Result<Vec<TargetInfo>> {
                 labels.join(", ")
             );
         }
-        if !workloads(arguments).contains(&requirement.workload) {
+        if !workloads.contains(&requirement.workload) {
             bail!(
                 "a requirement names {}, which is not among the workloads",
                 requirement.workload.name()
             );
         }
     }
-    let amount = amount(arguments, 0);
-    for workload in workloads(arguments) {
-        if let Spec::File(spec) = workload.spec(Path::new("."), amount) {
-            spec.validate().with_context(|| workload.name())?;
-        }
+    for workload in workloads {
+        let described = workload.of(Path::new("."), amount(arguments));
+        described.check().with_context(|| workload.name())?;
     }
-    let place = |directory: &Path| {
-        bench::environment::target(directory)
-            .with_context(|| format!("{} can't be used", directory.display()))
-    };
-    arguments
-        .targets
-        .iter()
-        .map(|target| place(&target.directory))
-        .collect()
+    for target in &arguments.targets {
+        identity(&target.label, &target.directory, 0)?;
+    }
+    Ok(())
 }
 
-/// Each round has other contents, as a device that finds known blocks would look too fast.
-fn amount(arguments: &BenchCompareArguments, round: u32) -> Amount {
+const fn amount(arguments: &BenchCompareArguments) -> Amount {
     Amount {
         file_bytes: arguments.size,
         files: arguments.files,
-        seed: arguments.seed.wrapping_add(u64::from(round)),
     }
 }
 
-/// A comparison on its way.
-struct Run<'run> {
+/// One workload on every target.
+struct Targets<'run> {
+    workload: Workload,
     arguments: &'run BenchCompareArguments,
-    /// The file system of each target.
-    places: Vec<TargetInfo>,
+    terminal: &'run Terminal,
     stop: &'run AtomicBool,
-    bar: Bar,
-    writer: Option<RecordWriter>,
-    log: HistoryLog,
-    records: Vec<RunRecord>,
-    notes: Vec<String>,
 }
 
-impl Run<'_> {
-    fn workload(&mut self, workload: Workload) -> Result<()> {
-        let targets = &self.arguments.targets;
-        let mut failed = vec![false; targets.len()];
-        for round in 0..self.arguments.rounds {
-            for position in 0..targets.len() {
-                let turn = usize::try_from(round).expect("rounds fit into memory") + position;
-                let place = turn % targets.len();
-                if self.is_stopped() {
-                    return Ok(());
-                }
-                if failed[place] {
-                    continue;
-                }
-                self.bar.begin(&format!(
-                    "{} {}, round {} of {}",
-                    workload.name(),
-                    targets[place].label,
-                    round + 1,
-                    self.arguments.rounds
-                ));
-                rustix::fs::sync();
-                let measured = self.measure(workload, place, round);
-                self.bar.end();
-                match measured {
-                    Ok(record) => self.keep(record)?,
-                    Err(error) => {
-                        failed[place] = true;
-                        self.note(format!(
-                            "{} is left out of {}: {error}",
-                            targets[place].label,
-                            workload.name()
-                        ));
-                    }
-                }
-            }
-        }
-        Ok(())
+impl Series for Targets<'_> {
+    type Error = anyhow::Error;
+
+    fn title(&self, turn: Turn) -> String {
+        let label = &self.arguments.targets[turn.side].label;
+        format!("{} {label}, round {}", self.workload.name(), turn.round + 1)
     }
 
-    fn measure(
-        &mut self,
-        workload: Workload,
-        place: usize,
-        round: u32,
-    ) -> Result<RunRecord, bench::BenchError> {
-        let target = &self.arguments.targets[place];
-        let identity = RunIdentity {
-            command: command_line(),
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-            label: target.label.clone(),
-            round,
-            host: bench::environment::host(),
-            target: self.places[place].clone(),
-        };
-        let (mut record, warmth, leftover) =
-            match workload.spec(&target.directory, amount(self.arguments, round)) {
-                Spec::File(spec) => {
-                    let outcome = bench::run(&spec, &self.bar, self.stop)?;
-                    let is_warm = outcome.cache.is_warmer_than_asked();
-                    let warmth = is_warm.then(|| outcome.cache.describe());
-                    let leftover = outcome.leftover.clone();
-                    (outcome.into_record(identity)?, warmth, leftover)
-                }
-                Spec::Files(spec) => {
-                    let outcome = bench::metadata::run(&spec, &self.bar, self.stop)?;
-                    let leftover = outcome.leftover.clone();
-                    (outcome.into_record(identity)?, None, leftover)
-                }
-            };
-        record.workload["name"] = workload.name().into();
-        let about = format!("{} {}", workload.name(), target.label);
-        if let Some(warmth) = warmth {
-            self.note(format!("{about}: not cold: {warmth}"));
+    fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
+        let target = &self.arguments.targets[turn.side];
+        let identity = identity(&target.label, &target.directory, turn.round)?;
+        let workload = self.workload.of(&target.directory, amount(self.arguments));
+        // Each round has other contents, as a device that finds known blocks would look too fast.
+        let seed = self.arguments.seed.wrapping_add(u64::from(turn.round));
+        let mut outcome = workload.run(seed, &self.terminal.bar, self.stop)?;
+        outcome.workload["name"] = self.workload.name().into();
+        for note in &mut outcome.notes {
+            *note = format!("{} {}: {note}", self.workload.name(), target.label);
         }
-        if let Some(reason) = leftover {
-            self.note(format!("{about}: files were left behind: {reason}"));
-        }
-        Ok(record)
+        Ok(vec![measured(outcome, identity)])
     }
 
-    fn keep(&mut self, record: RunRecord) -> Result<()> {
-        if let Some(writer) = &mut self.writer {
-            writer.write(&record)?;
-        }
-        self.log.store(&record);
-        if self.arguments.json {
-            self.bar.hide();
-            output::print_line(&serde_json::to_string(&record)?)?;
-        }
-        self.records.push(record);
-        Ok(())
+    fn failed(&mut self, turn: Turn, error: anyhow::Error) -> Result<String> {
+        let label = &self.arguments.targets[turn.side].label;
+        let reason = output::with_causes(&error);
+        Ok(format!(
+            "{label} is left out of {}: {reason}",
+            self.workload.name()
+        ))
     }
+}
 
-    /// Says something once; it is in the report too, and makes exit code 1.
-    fn note(&mut self, note: String) {
-        if !self.notes.contains(&note) {
-            self.bar.hide();
-            output::print_error(&note);
-            self.notes.push(note);
+/// Shows and writes what was measured.
+fn show(arguments: &BenchCompareArguments, mut runner: Runner<'_>) -> Result<Finding> {
+    let comparisons = Comparison::all(runner.records(), &arguments.baseline);
+    if !arguments.json {
+        output::print_bytes(show::tables(&comparisons).as_bytes())?;
+    }
+    for requirement in &arguments.requirements {
+        if let Some(violation) = requirement.violation(&comparisons) {
+            runner.note(violation);
         }
     }
-
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+    let ran = runner.finish()?;
+    if let Some(path) = &arguments.markdown {
+        write_text(path, &report::comparison::markdown(&comparisons, &ran.records))?;
     }
-
-    fn finish(mut self) -> Result<Finding> {
-        self.bar.hide();
-        let comparisons = Comparison::all(&self.records, &self.arguments.baseline);
-        if !self.arguments.json {
-            output::print_bytes(show::tables(&comparisons).as_bytes())?;
-        }
-        if self.is_stopped() {
-            self.note("stopped before its end: the numbers are partial".to_owned());
-        }
-        for violation in self
-            .arguments
-            .requirements
-            .iter()
-            .filter_map(|requirement| requirement.violation(&comparisons))
-            .collect::<Vec<_>>()
-        {
-            self.note(violation);
-        }
-        match (self.writer.take(), &self.arguments.output) {
-            (Some(writer), Some(path)) if self.is_stopped() => {
-                drop(writer);
-                output::print_error(&format!(
-                    "records so far: {}",
-                    outfile::partial_name(path).display()
-                ));
-            }
-            (Some(writer), _) => writer.finish()?,
-            (None, _) => {}
-        }
-        if let Some(path) = &self.arguments.markdown {
-            write_text(path, &report::comparison::markdown(&comparisons, &self.records))?;
-        }
-        let finding = if self.notes.is_empty() {
-            Finding::Nothing
-        } else {
-            Finding::Something
-        };
-        if let Some(path) = &self.arguments.report {
-            show::write_html(path, comparisons, self.records, self.notes)?;
-            output::print_error(&format!("report: {}", path.display()));
-        }
-        Ok(finding)
+    let found = finding(&ran.notes);
+    if let Some(path) = &arguments.report {
+        show::write_html(path, comparisons, ran.records, ran.notes)?;
+        output::print_error(&format!("report: {}", path.display()));
     }
+    Ok(found)
 }
 
 #[cfg(test)]

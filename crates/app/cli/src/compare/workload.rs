@@ -67,17 +67,6 @@ pub struct Amount {
     pub file_bytes: u64,
     /// Small files.
     pub files: u32,
-    /// Decides random orders and contents.
-    pub seed: u64,
-}
-
-/// A workload for one directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Spec {
-    /// Reads or writes one file.
-    File(FileSpec),
-    /// Makes many.
-    Files(MetadataSpec),
 }
 
 impl Workload {
@@ -88,7 +77,7 @@ impl Workload {
     }
 
     /// What to run in `directory`.
-    pub fn spec(self, directory: &Path, amount: Amount) -> Spec {
+    pub fn of(self, directory: &Path, amount: Amount) -> Box<dyn bench::Workload> {
         let write = |record| file(directory, amount, Pattern::SequentialWrite, record, Cache::AsIs);
         let read = |record, cache| file(directory, amount, Pattern::SequentialRead, record, cache);
         let synced = |mode| FileSpec {
@@ -105,23 +94,23 @@ impl Workload {
             content_bytes,
             sync_directory: false,
             cache: Cache::AsIs,
-            seed: amount.seed,
+            seed: 0,
         };
         match self {
-            Self::Write512k => Spec::File(write(512 << 10)),
-            Self::Write4k => Spec::File(write(4 << 10)),
-            Self::Read512kCold => Spec::File(read(512 << 10, Cache::Cold)),
-            Self::Read512kWarm => Spec::File(read(512 << 10, Cache::Warm)),
-            Self::Read4kCold => Spec::File(read(4 << 10, Cache::Cold)),
-            Self::Read4kWarm => Spec::File(read(4 << 10, Cache::Warm)),
-            Self::RandomWrite4kFsync => Spec::File(synced(Mode::Fsync)),
-            Self::RandomWrite4kFdatasync => Spec::File(synced(Mode::Fdatasync)),
-            Self::RandomWrite4kSync => Spec::File(synced(Mode::Sync)),
-            Self::RandomWrite4kDataSync => Spec::File(synced(Mode::DataSync)),
-            Self::RandomWrite4kDirectSync => Spec::File(synced(Mode::DirectSync)),
-            Self::RandomWrite4kDirectDataSync => Spec::File(synced(Mode::DirectDataSync)),
-            Self::Files10k => Spec::Files(files(0)),
-            Self::Files10k4k => Spec::Files(files(4096)),
+            Self::Write512k => Box::new(write(512 << 10)),
+            Self::Write4k => Box::new(write(4 << 10)),
+            Self::Read512kCold => Box::new(read(512 << 10, Cache::Cold)),
+            Self::Read512kWarm => Box::new(read(512 << 10, Cache::Warm)),
+            Self::Read4kCold => Box::new(read(4 << 10, Cache::Cold)),
+            Self::Read4kWarm => Box::new(read(4 << 10, Cache::Warm)),
+            Self::RandomWrite4kFsync => Box::new(synced(Mode::Fsync)),
+            Self::RandomWrite4kFdatasync => Box::new(synced(Mode::Fdatasync)),
+            Self::RandomWrite4kSync => Box::new(synced(Mode::Sync)),
+            Self::RandomWrite4kDataSync => Box::new(synced(Mode::DataSync)),
+            Self::RandomWrite4kDirectSync => Box::new(synced(Mode::DirectSync)),
+            Self::RandomWrite4kDirectDataSync => Box::new(synced(Mode::DirectDataSync)),
+            Self::Files10k => Box::new(files(0)),
+            Self::Files10k4k => Box::new(files(4096)),
         }
     }
 }
@@ -130,7 +119,6 @@ fn file(directory: &Path, amount: Amount, pattern: Pattern, record_bytes: u64, c
     FileSpec {
         final_sync: FinalSync::Timed,
         cache,
-        seed: amount.seed,
         ..FileSpec::plain(directory.to_owned(), pattern, record_bytes, amount.file_bytes)
     }
 }
@@ -142,24 +130,22 @@ mod tests {
     const AMOUNT: Amount = Amount {
         file_bytes: 512 << 20,
         files: 10_000,
-        seed: 1,
     };
 
     #[test]
     fn each_workload_makes_sense_to_the_bench() {
         for workload in Workload::value_variants() {
-            if let Spec::File(spec) = workload.spec(Path::new("/"), AMOUNT) {
-                spec.validate()
-                    .unwrap_or_else(|error| panic!("{workload:?}: {error}"));
-            }
+            let described = workload.of(Path::new("/"), AMOUNT);
+            described
+                .check()
+                .unwrap_or_else(|error| panic!("{workload:?}: {error}"));
         }
     }
 
     #[test]
     fn random_writes_are_bounded_and_overwrite() {
-        let Spec::File(spec) = Workload::RandomWrite4kFsync.spec(Path::new("/"), AMOUNT) else {
-            panic!("it is about a file");
-        };
+        let workload = Workload::RandomWrite4kFsync.of(Path::new("/"), AMOUNT);
+        let spec = workload.as_file().expect("it is about a file");
         assert_eq!((spec.file_bytes, spec.records_max), (64 << 20, Some(2000)));
         assert_eq!(
             (spec.mode, spec.write_target),

@@ -10,18 +10,19 @@ use crate::quantity::parse_bytes;
 #[derive(Args, Debug)]
 #[command(
     after_help = "As root it makes an ext4 in an image file in DIRECTORY, on a loop device, and measures there; \
-                  otherwise in\nDIRECTORY as it is. Everything that it makes is removed at the end, also after Ctrl-C. \
-                  It takes less than two\nminutes: rounds, then sizes are cut down on slow machines."
+                  otherwise in\nDIRECTORY as it is. Everything that it makes is removed at the end, also after \
+                  Ctrl-C, which\nreports the rounds done until then. It takes less than two minutes: on slow \
+                  machines rounds, then sizes\nare cut down."
 )]
 pub struct DemoArguments {
     /// Where to work; made when missing
     #[arg(default_value = "out")]
     pub directory: PathBuf,
-    /// Rounds; each runs every configuration once, in rotated order
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
+    /// Rounds; each runs every configuration once, in rotated order [default: 6 or more, until the intervals are narrow]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
     /// Size of the file written, in bytes
-    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = parse_bytes)]
     pub size: u64,
     /// The report, one HTML file; the run records go beside it as .jsonl
     #[arg(long, value_name = "FILE", default_value = "out/demo.html")]

@@ -1,11 +1,13 @@
 //! `tidegate demo`: the ladder of the bFUSE paper on this machine, in one interleaved run.
 //!
 //! Each round writes one file sequentially through every configuration, in rotated order, so that what changes on the
-//! machine meanwhile changes for all of them. What is compared is the median of the ratios of one round. Mounts and
-//! measurements are child processes of this binary; counters come from the daemons by `tidegate stats`'s way.
+//! machine meanwhile changes for all of them. A result is the median of the ratios formed inside each round, with its
+//! interval. Mounts and measurements are child processes of this binary; counters come from the daemons, as in
+//! `tidegate stats`.
 //!
 //! Whatever is made (image, loop device, mounts, folders) is owned by a value whose drop removes it; signals only raise
-//! a flag. Nothing that was there before is touched.
+//! a flag, and what was measured until then is reported. Nothing that was there before is touched, and nothing is stored
+//! in the user's history.
 
 pub mod arguments;
 mod bed;
@@ -19,11 +21,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use report::ReportInput;
-use results::{RecordWriter, RunRecord, counter, nearest_f64};
+use results::{RunRecord, counter, nearest_f64};
+use runner::{HistorySink, Measured, Runner, Schedule, Series, Settle, Sinks, Turn};
 
 use self::arguments::DemoArguments;
 use crate::Finding;
-use crate::bench_command::repeat::command_line;
+use crate::bench_command::progress::ProgressForm;
+use crate::bench_command::terminal::{Terminal, command_line};
 use crate::compare::write_text;
 use crate::demo::bed::Bed;
 use crate::demo::ladder::{LADDER, Rung};
@@ -40,11 +44,26 @@ const PILOT_BYTES: u64 = 16 << 20;
 /// The rounds must fit into this; set-up, report and removal need the rest of two minutes.
 const TIME_FOR_ROUNDS: Duration = Duration::from_secs(85);
 
-/// Fewer rounds have no median worth its name.
-const ROUNDS_MIN: u32 = 3;
-
 /// Smallest file that is still measured.
 const SIZE_BYTES_MIN: u64 = 32 << 20;
+
+/// Rounds when a number is given and the machine is too slow for it: fewer have no median worth its name.
+const ROUNDS_MIN: u32 = 3;
+
+/// Without a given number: fewer rounds have no interval of 95 %.
+const ROUNDS_FOR_INTERVAL: u32 = 6;
+
+/// Without a given number: rounds that sizes are cut down for, if the machine is slow.
+const ROUNDS_WANTED: u32 = 12;
+
+/// Without a given number: rounds after which more would not help.
+const ROUNDS_MAX: u32 = 40;
+
+/// Without a given number: time after which no further round begins, once there is an interval.
+const TIME_FOR_NARROWING: Duration = Duration::from_secs(60);
+
+/// An interval of this part of its ratio is narrow enough.
+const NARROW: f64 = 0.05;
 
 /// Counter of the run records: context switches of the daemon during the run.
 const CONTEXT_SWITCHES_DAEMON: &str = "context_switches_daemon_count";
@@ -61,14 +80,47 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
     let stop = programs::stop_on_signals()?;
     let bed = Bed::make(&arguments.directory, arguments.size)?;
     let mut notes = bed.notes().to_vec();
+    let rungs = mount_all(&bed, &mut notes);
+    notes.iter().for_each(|note| output::print_error(note));
+    let plan = Plan::fit(arguments, &rungs, &stop)?;
+    let records_file = arguments.report.with_extension("jsonl");
+    make_parent(&records_file)?;
+    // The rounds of a demo are no runs of the user's, who has them in the file of records.
+    let sinks = Sinks::new(Some(&records_file), HistorySink::default())?;
+    let terminal = Terminal::new(ProgressForm::Off, 1, arguments.json);
+    let mut runner = Runner::new(&terminal, &stop, Settle::Machine, sinks);
+    let schedule = Schedule::interleaved(plan.rounds, rungs.len());
+    let mut series = Ladder {
+        plan: &plan,
+        rungs: &rungs,
+        stop: &stop,
+        began: Instant::now(),
+    };
+    let outcome = runner.run(&schedule, &mut series);
+    drop(rungs);
+    drop(bed);
+    let ran = runner.finish()?;
+    outcome?;
+    if ran.records.is_empty() {
+        bail!("stopped before the first run was over; what was made is removed");
+    }
+    notes.extend(ran.notes.iter().cloned());
+    let found = report(arguments, &plan, ran.records, notes)?;
+    Ok(if ran.notes.is_empty() {
+        found
+    } else {
+        Finding::Something
+    })
+}
+
+/// Mounts every configuration; what is left out is a note.
+fn mount_all(bed: &Bed, notes: &mut Vec<String>) -> Vec<Rung> {
     let mut rungs = Vec::new();
     for configuration in &LADDER {
-        match Rung::mount(configuration, &bed) {
+        match Rung::mount(configuration, bed) {
             Ok(rung) => {
-                notes.extend(
-                    rung.negotiated()
-                        .map(|granted| format!("{}: {granted}", rung.label())),
-                );
+                let granted = rung.negotiated();
+                notes.extend(granted.map(|granted| format!("{}: {granted}", rung.label())));
                 rungs.push(rung);
             }
             Err(error) => notes.push(format!(
@@ -78,49 +130,57 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
             )),
         }
     }
-    notes.iter().for_each(|note| output::print_error(note));
-    let plan = Plan::fit(arguments, &rungs, &stop)?;
-    let records = measure(&plan, &rungs, &stop)?;
-    drop(rungs);
-    drop(bed);
-    if stop.load(Ordering::Relaxed) {
-        bail!("stopped; nothing is reported, and what was made is removed");
-    }
-    report(arguments, &plan, records, notes)
+    rungs
 }
 
 /// How much is run, cut down to the time there is.
 struct Plan {
     size_bytes: u64,
     rounds: u32,
+    /// Whether the rounds end as soon as all intervals are narrow.
+    ends_when_narrow: bool,
 }
 
 impl Plan {
     fn fit(arguments: &DemoArguments, rungs: &[Rung], stop: &AtomicBool) -> Result<Self> {
         let started = Instant::now();
         for rung in rungs {
-            run_once(rung, PILOT_BYTES, 0, stop)?;
+            if run_once(rung, PILOT_BYTES, 0, stop)?.is_none() {
+                bail!("stopped; what was made is removed");
+            }
         }
         let pilot = started.elapsed().as_secs_f64();
-        let plan = Self::cut(arguments.size, arguments.rounds, pilot);
-        if (plan.size_bytes, plan.rounds) != (arguments.size, arguments.rounds) {
+        let (rounds, rounds_min) = match arguments.rounds {
+            Some(rounds) => (rounds, ROUNDS_MIN),
+            None => (ROUNDS_WANTED, ROUNDS_FOR_INTERVAL),
+        };
+        let mut plan = Self::cut(arguments.size, rounds, rounds_min, pilot);
+        if (plan.size_bytes, plan.rounds) != (arguments.size, rounds) {
             output::print_error(&format!(
-                "this machine needs about {:.0} s for what was asked; running {} rounds of {} instead",
-                seconds(arguments.size, arguments.rounds, pilot),
+                "this machine needs about {:.0} s for {rounds} rounds of {}; running {} rounds of {} instead",
+                seconds(arguments.size, rounds, pilot),
+                show_bytes(arguments.size),
                 plan.rounds,
                 show_bytes(plan.size_bytes)
             ));
+        } else if arguments.rounds.is_none() {
+            plan.rounds = ROUNDS_MAX;
         }
+        plan.ends_when_narrow = arguments.rounds.is_none();
         Ok(plan)
     }
 
     /// Cuts rounds first, then sizes, until the estimate fits.
-    fn cut(size_bytes: u64, rounds: u32, pilot_seconds: f64) -> Self {
-        let mut plan = Self { size_bytes, rounds };
+    fn cut(size_bytes: u64, rounds: u32, rounds_min: u32, pilot_seconds: f64) -> Self {
+        let mut plan = Self {
+            size_bytes,
+            rounds,
+            ends_when_narrow: false,
+        };
         let fits = |plan: &Self| {
             seconds(plan.size_bytes, plan.rounds, pilot_seconds) <= TIME_FOR_ROUNDS.as_secs_f64()
         };
-        while !fits(&plan) && plan.rounds > ROUNDS_MIN {
+        while !fits(&plan) && plan.rounds > rounds_min {
             plan.rounds -= 1;
         }
         while !fits(&plan) && plan.size_bytes / 2 >= SIZE_BYTES_MIN {
@@ -135,28 +195,58 @@ fn seconds(size_bytes: u64, rounds: u32, pilot_seconds: f64) -> f64 {
     pilot_seconds * nearest_f64(size_bytes) / nearest_f64(PILOT_BYTES) * f64::from(rounds)
 }
 
-fn measure(plan: &Plan, rungs: &[Rung], stop: &AtomicBool) -> Result<Vec<RunRecord>> {
-    let mut records = Vec::new();
-    for round in 0..plan.rounds {
-        for position in 0..rungs.len() {
-            let turn = usize::try_from(round).expect("rounds fit into memory") + position;
-            let rung = &rungs[turn % rungs.len()];
-            if stop.load(Ordering::Relaxed) {
-                return Ok(records);
-            }
-            rustix::fs::sync();
-            records.push(run_once(rung, plan.size_bytes, round, stop)?);
-        }
-        output::print_error(&format!("round {} of {} done", round + 1, plan.rounds));
-    }
-    Ok(records)
+/// The configurations as sides of the rounds.
+struct Ladder<'run> {
+    plan: &'run Plan,
+    rungs: &'run [Rung],
+    stop: &'run AtomicBool,
+    began: Instant,
 }
 
-/// One measured write, with the daemon's counters of the time between.
-fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Result<RunRecord> {
+impl Series for Ladder<'_> {
+    type Error = anyhow::Error;
+
+    fn title(&self, turn: Turn) -> String {
+        self.rungs[turn.side].label().to_owned()
+    }
+
+    fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
+        let record = run_once(
+            &self.rungs[turn.side],
+            self.plan.size_bytes,
+            turn.round,
+            self.stop,
+        )?;
+        Ok(record.map(Measured::plain).into_iter().collect())
+    }
+
+    fn goes_on(&mut self, rounds_done: u32, records: &[RunRecord]) -> bool {
+        let widest = table::widest_interval(records);
+        let shown = widest.map_or_else(String::new, |width| {
+            format!(", widest interval {:.0} %", width * 100.0)
+        });
+        let bound = if self.plan.ends_when_narrow {
+            "at most "
+        } else {
+            ""
+        };
+        output::print_error(&format!(
+            "round {rounds_done} of {bound}{} done{shown}",
+            self.plan.rounds
+        ));
+        // The width decides when to end, never the ratio itself.
+        let is_enough = rounds_done >= ROUNDS_FOR_INTERVAL
+            && (widest.is_some_and(|width| width <= NARROW) || self.began.elapsed() >= TIME_FOR_NARROWING);
+        !(self.plan.ends_when_narrow && is_enough)
+    }
+}
+
+/// One measured write, with the daemon's counters of the time between. `None` when it was stopped.
+fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Result<Option<RunRecord>> {
     let before = rung.statistics()?;
-    let mut record = bench_child(rung, size_bytes, stop)?;
-    record.round = round;
+    let Some(mut record) = bench_child(rung, size_bytes, round, stop)? else {
+        return Ok(None);
+    };
     let counted = match (before, rung.statistics()?) {
         (Some(before), Some(after)) => Counted::between(&before, &after, size_bytes),
         // Without a mount each write reaches the file system as it is.
@@ -166,20 +256,16 @@ fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Resu
             context_switches: 0,
         },
     };
+    record.round = round;
     record.command = command_line();
-    record.counters.insert(
-        counter::BACKING_WRITES.to_owned(),
-        nearest_f64(counted.backing_writes),
-    );
-    record.counters.insert(
-        report::ladder::BACKING_WRITES_COMPUTED.to_owned(),
-        nearest_f64(counted.computed_writes),
-    );
-    record.counters.insert(
-        CONTEXT_SWITCHES_DAEMON.to_owned(),
-        nearest_f64(counted.context_switches),
-    );
-    Ok(record)
+    for (name, value) in [
+        (counter::BACKING_WRITES, counted.backing_writes),
+        (report::ladder::BACKING_WRITES_COMPUTED, counted.computed_writes),
+        (CONTEXT_SWITCHES_DAEMON, counted.context_switches),
+    ] {
+        record.counters.insert(name.to_owned(), nearest_f64(value));
+    }
+    Ok(Some(record))
 }
 
 /// What a daemon did for one run.
@@ -214,38 +300,32 @@ impl Counted {
     }
 }
 
-fn bench_child(rung: &Rung, size_bytes: u64, stop: &AtomicBool) -> Result<RunRecord> {
+/// Measures in a child process, which a Ctrl-C at the terminal stops too.
+fn bench_child(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Result<Option<RunRecord>> {
     let output = this_program()?
-        .args([
-            "bench",
-            "file",
-            "--pattern",
-            "sequential-write",
-            "--fsync-at-end",
-            "--json",
-        ])
-        .args([
-            "--record",
-            &RECORD_BYTES.to_string(),
-            "--size",
-            &size_bytes.to_string(),
-        ])
+        .args(["bench", "file", "--pattern", "sequential-write", "--fsync-at-end"])
+        .args(["--json", "--no-history", "--progress", "off"])
+        .args(["--record", &RECORD_BYTES.to_string()])
+        .args(["--size", &size_bytes.to_string()])
+        .args(["--seed", &(u64::from(round) + 1).to_string()])
         .args(["--label", rung.label()])
         .arg(rung.directory())
         .stdin(Stdio::null())
         .output()
         .context("the measuring process can't be started")?;
-    if stop.load(Ordering::Relaxed) {
-        bail!("stopped; what was made is removed");
-    }
     if !output.status.success() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         bail!(
             "measuring {} failed: {}",
             rung.label(),
             String::from_utf8_lossy(&output.stderr).trim_end()
         );
     }
-    serde_json::from_slice(&output.stdout).context("the measuring process printed no run record")
+    serde_json::from_slice(&output.stdout)
+        .map(Some)
+        .context("the measuring process printed no run record")
 }
 
 fn report(
@@ -255,27 +335,26 @@ fn report(
     mut notes: Vec<String>,
 ) -> Result<Finding> {
     let ladder = table::rows(&records);
+    let rounds = records.iter().map(|record| record.round + 1).max().unwrap_or(0);
     let subtitle = format!(
-        "Sequential write of {} in {} records with fsync at the end; {} interleaved rounds, medians.",
+        "Sequential write of {} in {} records with fsync at the end; {rounds} interleaved rounds, medians.",
         show_bytes(plan.size_bytes),
         show_bytes(RECORD_BYTES),
-        plan.rounds
     );
-    if arguments.json {
-        for record in &records {
-            output::print_line(&serde_json::to_string(record)?)?;
-        }
-    } else {
+    if !arguments.json {
         output::print_line(&format!("{subtitle}\n"))?;
         output::print_bytes(report::ladder::text_table(&ladder).as_bytes())?;
         output::print_bytes(table::legend(&ladder).as_bytes())?;
+    }
+    for noise in table::noise(&records, &ladder) {
+        output::print_error(&noise);
+        notes.push(noise);
     }
     let order = table::order_note(&ladder);
     if let Some(note) = &order {
         output::print_error(note);
         notes.push(note.clone());
     }
-    write_records(&arguments.report.with_extension("jsonl"), &records)?;
     let title = "How much of native speed each layer keeps".to_owned();
     if let Some(path) = &arguments.svg {
         write_text(
@@ -299,15 +378,6 @@ fn report(
     })
 }
 
-fn write_records(path: &Path, records: &[RunRecord]) -> Result<()> {
-    make_parent(path)?;
-    let mut writer = RecordWriter::create(path)?;
-    for record in records {
-        writer.write(record)?;
-    }
-    Ok(writer.finish()?)
-}
-
 fn make_parent(path: &Path) -> Result<()> {
     let parent: PathBuf = path.parent().map(Path::to_path_buf).unwrap_or_default();
     if parent.as_os_str().is_empty() {
@@ -329,16 +399,22 @@ mod tests {
 
     #[test]
     fn a_fast_machine_runs_what_was_asked() {
-        let plan = Plan::cut(512 << 20, 5, 0.4);
+        let plan = Plan::cut(512 << 20, 5, ROUNDS_MIN, 0.4);
         assert_eq!((plan.size_bytes, plan.rounds), (512 << 20, 5));
     }
 
     #[test]
     fn a_slow_machine_runs_fewer_rounds_and_then_smaller_files() {
-        let plan = Plan::cut(512 << 20, 5, 0.7);
+        let plan = Plan::cut(512 << 20, 5, ROUNDS_MIN, 0.7);
         assert_eq!((plan.size_bytes, plan.rounds), (512 << 20, 3));
-        let plan = Plan::cut(512 << 20, 5, 3.0);
+        let plan = Plan::cut(512 << 20, 5, ROUNDS_MIN, 3.0);
         assert_eq!((plan.size_bytes, plan.rounds), (128 << 20, 3));
         assert!(seconds(plan.size_bytes, plan.rounds, 3.0) <= TIME_FOR_ROUNDS.as_secs_f64());
+    }
+
+    #[test]
+    fn without_a_number_of_rounds_there_are_enough_for_an_interval() {
+        let plan = Plan::cut(128 << 20, ROUNDS_WANTED, ROUNDS_FOR_INTERVAL, 4.0);
+        assert_eq!((plan.size_bytes, plan.rounds), (32 << 20, ROUNDS_FOR_INTERVAL));
     }
 }

@@ -1,7 +1,7 @@
 //! The demo's rows, and whether they are in the order of the paper.
 
 use report::{LadderRow, LadderStep};
-use results::RunRecord;
+use results::{NOISY_WIDTH, Noise, RunRecord};
 
 use super::ladder::{LADDER, NATIVE};
 
@@ -19,6 +19,35 @@ pub fn rows(records: &[RunRecord]) -> Vec<LadderRow> {
             };
             LadderRow::from_records(records, NATIVE, &step)
         })
+        .collect()
+}
+
+/// Width of the widest interval of a ratio as a part of the ratio; `None` before there are two rounds.
+pub fn widest_interval(records: &[RunRecord]) -> Option<f64> {
+    let widths = rows(records).into_iter().filter(|row| !row.is_baseline);
+    let widths = widths.map(|row| row.ratio?.relative_width());
+    widths.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
+}
+
+/// Why the numbers can't tell small differences, one line each. Processor time of others is looked for while no daemon
+/// works, as the daemons' own is not told apart from it.
+pub fn noise(records: &[RunRecord], rows: &[LadderRow]) -> Vec<String> {
+    let of_native: Vec<RunRecord> = records
+        .iter()
+        .filter(|record| record.label == NATIVE)
+        .cloned()
+        .collect();
+    let machine = Noise::of(&of_native).into_iter();
+    let machine = machine.filter(|noise| !matches!(noise, Noise::WideInterval { .. }));
+    let wide = rows.iter().filter_map(|row| {
+        let relative_width = row.ratio?.relative_width()?;
+        (relative_width > NOISY_WIDTH).then(|| Noise::WideInterval {
+            operation: row.label.clone(),
+            relative_width,
+        })
+    });
+    let all = machine.chain(wide);
+    all.map(|noise| format!("too noisy to tell small differences: {noise}"))
         .collect()
 }
 
@@ -40,7 +69,7 @@ pub fn order_note(rows: &[LadderRow]) -> Option<String> {
     let ladder: Vec<(&str, f64)> = rows
         .iter()
         .filter(in_paper)
-        .filter_map(|row| Some((row.label.as_str(), row.ratio_to_native?)))
+        .filter_map(|row| Some((row.label.as_str(), row.ratio_to_native()?)))
         .collect();
     let (lower, upper) = ladder
         .windows(2)
@@ -94,8 +123,26 @@ mod tests {
             ("bfuse-8m", 1_500_000_000),
         ]));
         assert_eq!(order_note(&rows), None);
-        assert_eq!(rows[2].ratio_to_native, Some(0.5));
+        assert_eq!(rows[2].ratio_to_native(), Some(0.5));
         assert_eq!(rows[2].backing_writes, Some(1024.0));
+    }
+
+    #[test]
+    fn ratios_that_scatter_are_told_with_their_row() {
+        let mut records = records([
+            ("native", 1_000_000_000),
+            ("fuse-4k", 20_000_000_000),
+            ("fuse-512k", 2_000_000_000),
+            ("bfuse-8m", 1_500_000_000),
+        ]);
+        assert_eq!(widest_interval(&records), Some(0.0));
+        assert_eq!(noise(&records, &rows(&records)), Vec::<String>::new());
+        records.push(record("native", 3, 1_000_000_000));
+        records.push(record("bfuse-8m", 3, 3_000_000_000));
+        let told = noise(&records, &rows(&records));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("interval of bfuse-8m is 50 %"), "{told:?}");
+        assert_eq!(widest_interval(&records), Some(0.5));
     }
 
     #[test]

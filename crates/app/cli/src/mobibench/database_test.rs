@@ -6,13 +6,14 @@ use bench::sqlite::{
     TransactionShape, Values,
 };
 use bench::window::CountCalls;
-use bench::{Cache, FilePlacement};
+use bench::{Cache, FilePlacement, Measurement};
 
 use super::arguments::{FinalSync, Preset};
 use super::folder::Folder;
 use super::plan::{DatabaseTest, Operation, Plan};
 use super::{Ended, STOPPED, Session, text};
 use crate::Finding;
+use crate::bench_command::terminal::identity;
 use crate::output::{print_error, print_line};
 
 /// Names of the databases, before the numbers of thread and database.
@@ -29,7 +30,7 @@ pub fn run(session: &Session<'_>, test: &DatabaseTest) -> Result<Ended> {
         print_error("-L and -k are of tests of files; latencies of transactions are in the record (--json)");
     }
     let folder = Folder::open(&session.plan.path)?;
-    let identity = session.identity(&session.plan.path)?;
+    let identity = identity(session.plan.preset.name(), &session.plan.path, 0)?;
     let spec = sqlite_spec(session.plan, test, arguments.final_sync, arguments.cache);
     let outcome = bench::sqlite::run(&spec, &session.bar, &session.stop);
     session.bar.hide();

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use bench::{
-    DataPattern, FileOutcome, FilePlacement, FileSpec, FinalSync as SpecSync, Mode, Order, Pattern,
-    WriteTarget,
+    DataPattern, FileOutcome, FilePlacement, FileSpec, FinalSync as SpecSync, Measurement, Mode, Order,
+    Pattern, WriteTarget,
 };
 
 use super::arguments::{FinalSync, Preset};
@@ -12,6 +12,7 @@ use super::log_files::LogFiles;
 use super::plan::{Access, FileTest, Plan, SyncMode};
 use super::{Ended, STOPPED, Session, text};
 use crate::Finding;
+use crate::bench_command::terminal::identity;
 use crate::output::{print_error, print_line};
 
 /// What the original writes everywhere.
@@ -26,7 +27,7 @@ pub fn run(session: &Session<'_>, test: &FileTest) -> Result<Ended> {
     let arguments = session.arguments;
     let logs = LogFiles::open(arguments.latency_file.as_deref(), arguments.iops_file.as_deref())?;
     let folder = Folder::open(&session.plan.path)?;
-    let identity = session.identity(&session.plan.path)?;
+    let identity = identity(session.plan.preset.name(), &session.plan.path, 0)?;
     let mut spec = file_spec(session.plan, test, arguments.final_sync);
     spec.cache = arguments.cache;
     spec.log = logs.limits(test.threads);

@@ -13,19 +13,16 @@ mod plan;
 mod script_test;
 mod text;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
-use bench::RunIdentity;
+use anyhow::Result;
 use programs::stop_on_signals;
 
 use self::arguments::MobibenchArguments;
 use self::plan::{Plan, Test};
 use crate::Finding;
 use crate::bench_command::progress::{Bar, ProgressForm};
-use crate::bench_command::repeat::command_line;
 use crate::output::{print_bytes, print_error};
 
 /// What every test needs beside its own options.
@@ -100,19 +97,6 @@ impl Session<'_> {
             print_bytes(text.as_bytes())?;
         }
         Ok(())
-    }
-
-    fn identity(&self, folder: &Path) -> Result<RunIdentity> {
-        let target = bench::environment::target(folder)
-            .with_context(|| format!("{} can't be used", folder.display()))?;
-        Ok(RunIdentity {
-            command: command_line(),
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-            label: self.plan.preset.name().to_owned(),
-            round: 0,
-            host: bench::environment::host(),
-            target,
-        })
     }
 }
 

@@ -8,15 +8,16 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use bench::Cache;
 use bench::replay::formats::{Format, ReadOptions, read_trace};
 use bench::replay::{DirectIo, ReplayOutcome, ReplaySpec, Speed};
+use bench::{Cache, Measurement};
 use results::call_trace::{Action, Trace};
 use results::nearest_f64;
 
 use super::folder::Folder;
 use super::{Ended, STOPPED, Session, text};
 use crate::Finding;
+use crate::bench_command::terminal::identity;
 use crate::output::{print_error, print_line};
 
 /// Where the original works.
@@ -39,7 +40,7 @@ pub fn run(session: &Session<'_>, script: &Path) -> Result<Ended> {
     session.print(&introduction(&trace, &target))?;
     // Made for the run, and taken away after it: the files of the trace are not kept.
     let _folder = Folder::open(&target)?;
-    let identity = session.identity(&target)?;
+    let identity = identity(session.plan.preset.name(), &target, 0)?;
     let spec = ReplaySpec {
         directory: target.clone(),
         speed: Speed::REAL_TIME,

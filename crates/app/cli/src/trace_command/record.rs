@@ -71,7 +71,7 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
         command: arguments.command.clone(),
         duration: arguments.duration,
         sync_at_end: arguments.sync,
-        host: Some(bench::environment::host()),
+        host: Some(runner::environment::host()),
         source: std::env::args().collect::<Vec<_>>().join(" "),
     };
     let mut file = RecordFile::new(arguments.output.as_deref(), arguments.force, &stop)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use results::call_trace::Layer;
-use results::{ImpossibleLatency, RunRecord, nearest_f64};
+use results::{ImpossibleLatency, nearest_f64};
 use serde_json::{Value, json};
 
 use super::describe::{layer_word, relation_text};
@@ -13,9 +13,9 @@ use super::statistics::{Checked, Statistics};
 use super::table::Application;
 use crate::error::BenchError;
 use crate::progress::Progress;
-use crate::record::RunIdentity;
 use crate::replay::{self, DirectIo, ReplayOutcome, ReplaySpec, Speed};
 use crate::spec::Cache;
+use crate::workload::{Measurement, Outcome, TextForm, Workload};
 
 /// How block requests are made; system calls are made as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,17 +92,6 @@ pub fn run(spec: &AppSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result
 }
 
 impl AppOutcome {
-    /// What is not as a reader of the numbers may believe. That block requests went through the page cache is not
-    /// among it where the application wants that.
-    #[must_use]
-    pub fn notes(&self) -> Vec<String> {
-        let mut replay = self.replay.clone();
-        if self.spec.is_buffered() {
-            replay.left_out.remove(replay::BUFFERED);
-        }
-        replay.notes()
-    }
-
     /// What was asked for and what the source states, for people.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -133,33 +122,44 @@ impl AppOutcome {
         text
     }
 
-    /// The outcome as a record: that of the replay, which says what was replayed.
-    ///
-    /// # Errors
-    /// When a response took longer than the run.
-    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
+    fn checked(&self) -> Vec<Checked> {
+        self.spec.application.check(&self.generated, self.spec.scale)
+    }
+}
+
+impl Measurement for AppOutcome {
+    /// The outcome of the replay, with the application that was replayed. Buffered block I/O is no note where the
+    /// application asks for it.
+    fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
+        let text = self.describe() + "\n";
         let claims: Vec<Value> = self.checked().iter().map(shown).collect();
         let application = self.spec.application;
-        let scale = nearest_f64(self.spec.scale.ppm) / 1e6;
         let is_buffered = self.spec.is_buffered();
         let mut replay = self.replay;
         if is_buffered {
             replay.left_out.remove(replay::BUFFERED);
         }
-        let mut record = replay.into_record(identity)?;
-        let workload = &mut record.workload;
-        workload["kind"] = json!("application");
-        workload["application"] = json!(application.name);
-        workload["title"] = json!(application.title);
-        workload["source"] = json!(application.source);
-        workload["scale"] = json!(scale);
-        workload["buffered"] = json!(is_buffered);
-        workload["claims"] = json!(claims);
-        Ok(record)
+        let (notes, leftover) = (replay.notes(), replay.leftover.clone());
+        let mut outcome = replay.outcome()?;
+        outcome.notes = notes;
+        outcome.leftover(leftover.as_ref());
+        outcome.fact("kind", "application");
+        outcome.fact("application", application.name);
+        outcome.fact("title", application.title);
+        outcome.fact("source", application.source);
+        outcome.fact("scale", nearest_f64(self.spec.scale.ppm) / 1e6);
+        outcome.fact("buffered", is_buffered);
+        outcome.fact("claims", claims);
+        outcome.text = text;
+        outcome.text_form = TextForm::Table;
+        Ok(outcome)
     }
+}
 
-    fn checked(&self) -> Vec<Checked> {
-        self.spec.application.check(&self.generated, self.spec.scale)
+impl Workload for AppSpec {
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let spec = Self { seed, ..self.clone() };
+        Ok(run(&spec, progress, stop)?.outcome()?)
     }
 }
 

@@ -1,10 +1,13 @@
 //! A PostMark run as a run record, and as the lines that people know from the original.
 
-use results::{ImpossibleLatency, RunRecord, Sample, TimedWindow, nearest_f64};
-use serde_json::json;
+use std::sync::atomic::AtomicBool;
 
-use super::PostmarkOutcome;
-use crate::record::{RunIdentity, described, finished, usage_counters};
+use results::{ImpossibleLatency, Sample, TimedWindow, nearest_f64};
+
+use super::{PostmarkOutcome, PostmarkSpec};
+use crate::error::BenchError;
+use crate::progress::Progress;
+use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
 impl PostmarkOutcome {
     /// Length of the three phases together.
@@ -13,33 +16,6 @@ impl PostmarkOutcome {
         self.create_ns
             .saturating_add(self.transactions_ns)
             .saturating_add(self.delete_ns)
-    }
-
-    /// The outcome as a record: one sample for each kind of operation in each phase.
-    ///
-    /// # Errors
-    /// When a latency is longer than its phase.
-    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
-        let samples = self.samples()?;
-        let mut counters = usage_counters(self.processor, self.worker);
-        for (name, count) in [
-            ("postmark_transactions_count", self.transactions_count),
-            ("postmark_appends_skipped_count", self.appends_skipped_count),
-            ("postmark_creates_skipped_count", self.creates_skipped_count),
-        ] {
-            counters.insert(name.to_owned(), nearest_f64(count));
-        }
-        let mut workload = described("postmark", &self.spec, &self.spec.directory);
-        workload["layer"] = json!("system_calls");
-        workload["ran_out_of_files"] = json!(self.ran_out_of_files);
-        Ok(finished(
-            identity,
-            self.started_unix_ns,
-            workload,
-            samples,
-            counters,
-            self.complete,
-        ))
     }
 
     /// What each kind of operation did in each phase.
@@ -106,6 +82,42 @@ impl PostmarkOutcome {
             );
         }
         text
+    }
+}
+
+impl Measurement for PostmarkOutcome {
+    fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
+        let mut outcome = Outcome::new("postmark", &self.spec, &self.spec.directory);
+        outcome.complete = self.complete;
+        outcome.started_unix_ns = self.started_unix_ns;
+        outcome.samples = self.samples()?;
+        outcome.counters = usage_counters(self.processor, self.worker);
+        for (name, count) in [
+            ("postmark_transactions_count", self.transactions_count),
+            ("postmark_appends_skipped_count", self.appends_skipped_count),
+            ("postmark_creates_skipped_count", self.creates_skipped_count),
+        ] {
+            outcome.count(name, count);
+        }
+        outcome.fact("layer", "system_calls");
+        outcome.fact("ran_out_of_files", self.ran_out_of_files);
+        outcome.leftover(self.leftover.as_ref());
+        if self.ran_out_of_files {
+            outcome.notes.push(format!(
+                "no file was left after {} transactions; raise --files or --create-bias",
+                self.transactions_count
+            ));
+        }
+        outcome.text = self.describe() + "\n";
+        outcome.text_form = TextForm::Table;
+        Ok(outcome)
+    }
+}
+
+impl Workload for PostmarkSpec {
+    /// The seed has no effect: the original's seed is part of the description.
+    fn run(&self, _seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        Ok(super::run(self, progress, stop)?.outcome()?)
     }
 }
 

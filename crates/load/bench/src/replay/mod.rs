@@ -48,7 +48,7 @@ use crate::spec::Cache;
 use crate::window::{CountCalls, Moved, Window};
 
 pub(crate) use self::lane::BUFFERED;
-pub use self::outcome::{CallError, KindOutcome, ReplayOutcome};
+pub use self::outcome::{CallError, KindOutcome, Replay, ReplayOutcome};
 
 /// Progress is reported, and the stop flag looked at, at least so often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use results::call_trace::{Layer, Trace};
-use results::{ImpossibleLatency, LatencyHistogram, RunRecord, Sample, TimedWindow, nearest_f64};
+use results::{ImpossibleLatency, LatencyHistogram, Sample, TimedWindow, nearest_f64};
 use serde::Serialize;
 use serde_json::json;
 
@@ -12,9 +13,11 @@ use super::lane::LaneOutcome;
 use super::plan::Plan;
 use super::{ReplaySpec, Speed, layer_name};
 use crate::cache::CacheMethod;
+use crate::error::BenchError;
 use crate::processor::WorkerUse;
-use crate::record::{RunIdentity, described, finished, usage_counters};
+use crate::progress::Progress;
 use crate::window::WindowOutcome;
+use crate::workload::{Measurement, Outcome, Workload, usage_counters};
 
 /// What one kind of call did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -175,7 +178,7 @@ impl ReplayOutcome {
         all
     }
 
-    /// What is not as a reader of the numbers may believe; each is a line for people.
+    /// Differences, and what the reader of the trace left out; each is a line for people.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let skipped = self.skipped.iter();
@@ -206,52 +209,6 @@ impl ReplayOutcome {
         notes
     }
 
-    /// The outcome as a record.
-    ///
-    /// # Errors
-    /// When a response took longer than the replay.
-    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
-        let response = self.response();
-        let mut counters = usage_counters(self.window.processor, Some(self.workers));
-        counters.extend(self.window.counters.clone());
-        let mut count = |name: &str, value: u64| counters.insert(name.to_owned(), nearest_f64(value));
-        let summaries = [
-            ("response", response.summary()),
-            ("lateness", self.lateness.summary()),
-        ];
-        for (name, summary) in summaries {
-            if let Some(summary) = summary {
-                count(&format!("{name}_p50_ns"), summary.p50_ns);
-                count(&format!("{name}_p99_ns"), summary.p99_ns);
-                count(&format!("{name}_max_ns"), summary.max_ns);
-            }
-        }
-        count("skipped_count", self.skipped.values().sum());
-        count("left_out_count", self.left_out.values().sum());
-        count("errors_unexpected_count", self.unexpected.values().sum());
-        count("errors_expected_count", self.expected_errors);
-        count("short_transfers_count", self.short_transfers);
-        count("prepared_bytes", self.prepared_bytes);
-        if let Some(summary) = response.summary() {
-            counters.insert("response_mean_ns".to_owned(), summary.mean_ns);
-            let in_calls = summary.mean_ns * nearest_f64(summary.count);
-            counters.insert("in_calls_ns".to_owned(), in_calls);
-        }
-        if let Some(summary) = self.lateness.summary() {
-            counters.insert("lateness_mean_ns".to_owned(), summary.mean_ns);
-        }
-        let samples = self.samples()?;
-        let workload = self.workload();
-        Ok(finished(
-            identity,
-            self.started_unix_ns,
-            workload,
-            samples,
-            counters,
-            self.complete,
-        ))
-    }
-
     /// What each kind of call did.
     pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let window = TimedWindow::of(self.elapsed_ns);
@@ -259,42 +216,6 @@ impl ReplayOutcome {
         kinds
             .map(|(kind, done)| Sample::new(*kind, (done.count, done.bytes), window, done.latency.clone()))
             .collect()
-    }
-
-    fn workload(&self) -> serde_json::Value {
-        let mut workload = described("replay", &self.spec, &self.spec.directory);
-        let recorded: BTreeMap<&str, f64> = self
-            .kinds
-            .iter()
-            .filter(|(_, done)| done.recorded_count > 0)
-            .map(|(kind, done)| {
-                (
-                    *kind,
-                    nearest_f64(done.recorded_ns) / nearest_f64(done.recorded_count),
-                )
-            })
-            .collect();
-        let unexpected: Vec<_> = self
-            .unexpected
-            .iter()
-            .map(|(error, count)| json!({"call": error.call, "answer": error.answer, "count": count}))
-            .collect();
-        workload["layer"] = json!(layer_name(self.layer));
-        workload["layer_description"] = json!(self.layer.describe());
-        workload["origin"] = json!(self.origin);
-        workload["pace"] = json!(self.pace());
-        workload["trace_calls"] = json!(self.trace_calls);
-        workload["trace_ns"] = json!(self.trace_ns);
-        workload["traced_threads"] = json!(self.traced_threads);
-        workload["threads"] = json!(self.threads);
-        workload["prepared_files"] = json!(self.prepared_files);
-        workload["cache_method"] = json!(self.cache_method);
-        workload["skipped"] = json!(self.skipped);
-        workload["left_out"] = json!(self.left_out);
-        workload["unexpected"] = json!(unexpected);
-        workload["recorded_mean_ns"] = json!(recorded);
-        workload["absent"] = json!(self.window.absent);
-        workload
     }
 
     /// How time was kept, for people.
@@ -305,5 +226,137 @@ impl ReplayOutcome {
             Speed::Scaled(1.0) => "real time".to_owned(),
             Speed::Scaled(factor) => format!("{factor} times the speed of the trace"),
         }
+    }
+}
+
+impl Measurement for ReplayOutcome {
+    fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
+        let mut outcome = Outcome::new("replay", &self.spec, &self.spec.directory);
+        outcome.complete = self.complete;
+        outcome.started_unix_ns = self.started_unix_ns;
+        outcome.samples = self.samples()?;
+        outcome.counters = usage_counters(self.window.processor, Some(self.workers));
+        outcome.counters.extend(self.window.counters.clone());
+        self.count(&mut outcome);
+        self.facts(&mut outcome);
+        outcome.notes = self.differences();
+        outcome.leftover(self.leftover.as_ref());
+        outcome.text = self.describe();
+        outcome.kept_directory = self.kept_directory;
+        Ok(outcome)
+    }
+}
+
+impl ReplayOutcome {
+    fn count(&self, outcome: &mut Outcome) {
+        let response = self.response().summary();
+        for (name, summary) in [("response", response), ("lateness", self.lateness.summary())] {
+            if let Some(summary) = summary {
+                outcome.count(&format!("{name}_p50_ns"), summary.p50_ns);
+                outcome.count(&format!("{name}_p99_ns"), summary.p99_ns);
+                outcome.count(&format!("{name}_max_ns"), summary.max_ns);
+                outcome
+                    .counters
+                    .insert(format!("{name}_mean_ns"), summary.mean_ns);
+            }
+        }
+        if let Some(summary) = response {
+            let in_calls = summary.mean_ns * nearest_f64(summary.count);
+            outcome.counters.insert("in_calls_ns".to_owned(), in_calls);
+        }
+        outcome.count("skipped_count", self.skipped.values().sum());
+        outcome.count("left_out_count", self.left_out.values().sum());
+        outcome.count("errors_unexpected_count", self.unexpected.values().sum());
+        outcome.count("errors_expected_count", self.expected_errors);
+        outcome.count("short_transfers_count", self.short_transfers);
+        outcome.count("prepared_bytes", self.prepared_bytes);
+    }
+
+    fn facts(&self, outcome: &mut Outcome) {
+        let mean_ns = |done: &KindOutcome| nearest_f64(done.recorded_ns) / nearest_f64(done.recorded_count);
+        let recorded: BTreeMap<&str, f64> = self
+            .kinds
+            .iter()
+            .filter(|(_, done)| done.recorded_count > 0)
+            .map(|(kind, done)| (*kind, mean_ns(done)))
+            .collect();
+        let unexpected: Vec<_> = self
+            .unexpected
+            .iter()
+            .map(|(error, count)| json!({"call": error.call, "answer": error.answer, "count": count}))
+            .collect();
+        outcome.fact("layer", layer_name(self.layer));
+        outcome.fact("layer_description", self.layer.describe());
+        outcome.fact("origin", &self.origin);
+        outcome.fact("pace", self.pace());
+        outcome.fact("trace_calls", self.trace_calls);
+        outcome.fact("trace_ns", self.trace_ns);
+        outcome.fact("traced_threads", self.traced_threads);
+        outcome.fact("threads", self.threads);
+        outcome.fact("prepared_files", self.prepared_files);
+        outcome.fact("cache_method", self.cache_method);
+        outcome.fact("skipped", &self.skipped);
+        outcome.fact("left_out", &self.left_out);
+        outcome.fact("unexpected", unexpected);
+        outcome.fact("recorded_mean_ns", recorded);
+        outcome.fact("absent", &self.window.absent);
+    }
+
+    /// Length, response times and lateness, for people.
+    fn describe(&self) -> String {
+        let us = |ns: u64| nearest_f64(ns) / 1e3;
+        let mut text = format!(
+            "replay of {} ({}), {}, {} threads for {} of the trace\n",
+            self.origin,
+            self.layer.describe(),
+            self.pace(),
+            self.threads,
+            self.traced_threads
+        );
+        if let Some(summary) = self.response().summary() {
+            text.push_str(&format!(
+                "  {} calls in {:.3} s (trace: {:.3} s), {:.3} s inside calls, mean response {:.1} us, p99 {:.1} us\n",
+                summary.count,
+                nearest_f64(self.elapsed_ns) / 1e9,
+                nearest_f64(self.trace_ns) / 1e9,
+                summary.mean_ns * nearest_f64(summary.count) / 1e9,
+                summary.mean_ns / 1e3,
+                us(summary.p99_ns),
+            ));
+        }
+        if let Some(late) = self.lateness.summary() {
+            text.push_str(&format!(
+                "  calls were late by p50 {:.1} us, p99 {:.1} us, at most {:.1} us\n",
+                us(late.p50_ns),
+                us(late.p99_ns),
+                us(late.max_ns),
+            ));
+        }
+        text
+    }
+}
+
+/// A trace to be replayed on a directory.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// What is replayed.
+    pub trace: Trace,
+    /// What the outcome is to note of the trace.
+    pub trace_notes: Vec<String>,
+    /// Where and how.
+    pub spec: ReplaySpec,
+}
+
+impl Workload for Replay {
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let spec = ReplaySpec {
+            seed,
+            ..self.spec.clone()
+        };
+        let mut outcome = super::run(&self.trace, &spec, progress, stop)?.outcome()?;
+        let mut notes = self.trace_notes.clone();
+        notes.append(&mut outcome.notes);
+        outcome.notes = notes;
+        Ok(outcome)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use results::call_trace::{Action, Handle, Layer, OpenFlags, Outcome, Trace};
 
 use super::*;
+use crate::Measurement;
 use crate::progress::NoProgress;
 
 fn spec(directory: &Path) -> ReplaySpec {
@@ -338,13 +339,13 @@ fn a_record_says_the_layer_and_what_was_left_out() {
     trace.skip_many("mmap of a file", 3);
     open(&mut trace, 1, "a", OpenFlags::WRITE.creating());
     let outcome = replayed(&trace, &spec(directory.path()));
-    let identity = crate::RunIdentity {
+    let identity = results::RunIdentity {
         command: Vec::new(),
         tool_version: String::new(),
         label: "run".to_owned(),
         round: 0,
-        host: crate::environment::host(),
-        target: crate::environment::target(directory.path()).unwrap(),
+        host: runner::environment::host(),
+        target: runner::environment::target(directory.path()).unwrap(),
     };
     let record = outcome.into_record(identity).unwrap();
     assert_eq!(record.workload["layer"], "system_calls");

@@ -1,19 +1,21 @@
 //! What an SQLite workload did, and its run record.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
-use results::{ImpossibleLatency, RunRecord, Sample, TimedWindow, nearest_f64};
-use serde_json::json;
+use results::{ImpossibleLatency, Sample, TimedWindow, nearest_f64};
 
 use super::library::LibraryInfo;
 use super::plan::Kind;
 use super::spec::{SqliteSpec, VALUE_BYTES};
 use super::worker::place_of;
+use crate::error::BenchError;
 use crate::file::OperationOutcome;
 use crate::processor::WorkerUse;
-use crate::record::{RunIdentity, described, finished, usage_counters};
+use crate::progress::Progress;
 use crate::tally::Count;
 use crate::window::WindowOutcome;
+use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
 /// Names of this workload's counters; the unit is the last word.
 pub mod counter {
@@ -107,39 +109,6 @@ impl SqliteOutcome {
         }
     }
 
-    /// The outcome as a record. The caller may add counters, such as those of a mount.
-    ///
-    /// # Errors
-    /// When a latency is longer than the window.
-    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
-        let samples = self.samples()?;
-        let mut counters = usage_counters(self.window.processor, self.workers);
-        counters.extend(self.window.counters.clone());
-        let statements = self.transactions() * self.spec.statements();
-        for (name, value) in [
-            (counter::FILE_WRITES, self.file_writes),
-            (counter::FILE_WRITTEN, self.file_written_bytes),
-            (counter::UNCHANGED_STATEMENTS, self.unchanged_statements),
-            (counter::STATEMENTS, statements),
-            (counter::THINK, self.think_ns),
-            (counter::ROWS, self.rows),
-        ] {
-            counters.insert(name.to_owned(), nearest_f64(value));
-        }
-        let mut workload = described("sqlite", &self.spec, &self.spec.directory);
-        workload["caches_were_dropped"] = json!(self.caches_were_dropped);
-        workload["sqlite"] = json!(self.library);
-        workload["absent"] = json!(self.window.absent);
-        Ok(finished(
-            identity,
-            self.started_unix_ns,
-            workload,
-            samples,
-            counters,
-            self.complete,
-        ))
-    }
-
     /// What each kind of transaction, and each sync, did.
     pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let window = TimedWindow {
@@ -159,5 +128,52 @@ impl SqliteOutcome {
         self.insert.merge(&kinds[place_of(Kind::Insert)].outcome(written));
         self.update.merge(&kinds[place_of(Kind::Update)].outcome(written));
         self.delete.merge(&kinds[place_of(Kind::Delete)].outcome(0));
+    }
+}
+
+impl Measurement for SqliteOutcome {
+    fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
+        let mut outcome = Outcome::new("sqlite", &self.spec, &self.spec.directory);
+        outcome.complete = self.complete;
+        outcome.started_unix_ns = self.started_unix_ns;
+        outcome.samples = self.samples()?;
+        outcome.counters = usage_counters(self.window.processor, self.workers);
+        outcome.counters.extend(self.window.counters.clone());
+        for (name, value) in [
+            (counter::FILE_WRITES, self.file_writes),
+            (counter::FILE_WRITTEN, self.file_written_bytes),
+            (counter::UNCHANGED_STATEMENTS, self.unchanged_statements),
+            (counter::STATEMENTS, self.transactions() * self.spec.statements()),
+            (counter::THINK, self.think_ns),
+            (counter::ROWS, self.rows),
+        ] {
+            outcome.count(name, value);
+        }
+        outcome.fact("caches_were_dropped", self.caches_were_dropped);
+        outcome.fact("sqlite", &self.library);
+        outcome.fact("absent", &self.window.absent);
+        outcome.leftover(self.leftover.as_ref());
+        let absent = self
+            .window
+            .absent
+            .iter()
+            .find(|absent| absent.what == "system calls");
+        let not_counted = absent.map(|absent| format!("system calls were not counted: {}", absent.reason));
+        outcome.notes.extend(not_counted);
+        outcome.text = self.describe();
+        outcome.text_form = TextForm::Table;
+        outcome.kept_directory = self.kept_directory;
+        Ok(outcome)
+    }
+}
+
+impl Workload for SqliteSpec {
+    fn check(&self) -> Result<(), BenchError> {
+        self.validate()
+    }
+
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let spec = Self { seed, ..self.clone() };
+        Ok(super::run(&spec, progress, stop)?.outcome()?)
     }
 }

@@ -1,13 +1,17 @@
 //! A uFLIP run as a table for people and as a run record with one sample for each point.
 
-use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
-use results::{ImpossibleLatency, RunRecord, Sample, TimedWindow, nearest_f64};
+use results::{ImpossibleLatency, Sample, TimedWindow, nearest_f64};
 use serde_json::{Value, json};
 
-use super::{Baseline, GranularitySteps, MicroBenchmark, PointOutcome, UflipOutcome, agreed_steps};
-use crate::record::{RunIdentity, described, finished};
+use super::{
+    Baseline, GranularitySteps, MicroBenchmark, PointOutcome, UflipOutcome, UflipSpec, agreed_steps,
+};
+use crate::error::BenchError;
+use crate::progress::Progress;
 use crate::spec::DeviceAccess;
+use crate::workload::{Measurement, Outcome, TextForm, Workload};
 
 impl UflipOutcome {
     /// Steps in the bandwidth of aligned random writes, where the runs agree; `None` when they were not measured.
@@ -78,49 +82,6 @@ impl UflipOutcome {
         text
     }
 
-    /// What is not as the authors mean it; each is a line for people.
-    #[must_use]
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.areas_reused > 0 {
-            notes.push(format!(
-                "sequential writes began again at the start of the target {} times; a larger size gives each its own area",
-                self.areas_reused
-            ));
-        }
-        notes.extend(
-            self.leftover
-                .as_ref()
-                .map(|reason| format!("files were left behind: {reason}")),
-        );
-        notes
-    }
-
-    /// The outcome as a record: each point is a sample, named for benchmark, pattern and value.
-    ///
-    /// # Errors
-    /// When a response took longer than the runs of its point.
-    pub fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
-        let samples = self.samples()?;
-        let mut workload = described("uflip", &self.spec, &self.spec.path);
-        let is_file = self.spec.device == DeviceAccess::Refused;
-        workload["layer"] = json!(if is_file { "system_calls" } else { "block" });
-        workload["unit_bytes"] = json!(self.unit_bytes);
-        workload["areas_reused"] = json!(self.areas_reused);
-        workload["calibration"] = json!(self.calibration);
-        workload["granularity_steps"] = json!(self.granularity_steps());
-        let points: Vec<Value> = self.points.iter().map(shown).collect();
-        workload["points"] = json!(points);
-        Ok(finished(
-            identity,
-            self.started_unix_ns,
-            workload,
-            samples,
-            BTreeMap::new(),
-            self.complete,
-        ))
-    }
-
     /// What each point showed.
     pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let sample = |point: &PointOutcome| {
@@ -132,6 +93,44 @@ impl UflipOutcome {
             Sample::new(&point.name, (point.ios, bytes), window, point.latency.clone())
         };
         self.points.iter().map(sample).collect()
+    }
+}
+
+impl Measurement for UflipOutcome {
+    /// Each point is a sample, named for benchmark, pattern and value.
+    fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
+        let mut outcome = Outcome::new("uflip", &self.spec, &self.spec.path);
+        outcome.complete = self.complete;
+        outcome.started_unix_ns = self.started_unix_ns;
+        outcome.samples = self.samples()?;
+        let is_file = self.spec.device == DeviceAccess::Refused;
+        outcome.fact("layer", if is_file { "system_calls" } else { "block" });
+        outcome.fact("unit_bytes", self.unit_bytes);
+        outcome.fact("areas_reused", self.areas_reused);
+        outcome.fact("calibration", &self.calibration);
+        outcome.fact("granularity_steps", self.granularity_steps());
+        outcome.fact("points", self.points.iter().map(shown).collect::<Vec<Value>>());
+        if self.areas_reused > 0 {
+            outcome.notes.push(format!(
+                "sequential writes began again at the start of the target {} times; a larger size gives each its own area",
+                self.areas_reused
+            ));
+        }
+        outcome.leftover(self.leftover.as_ref());
+        outcome.text = self.describe() + "\n";
+        outcome.text_form = TextForm::Curve;
+        Ok(outcome)
+    }
+}
+
+impl Workload for UflipSpec {
+    fn check(&self) -> Result<(), BenchError> {
+        self.validate()
+    }
+
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let spec = Self { seed, ..self.clone() };
+        Ok(super::run(&spec, progress, stop)?.outcome()?)
     }
 }
 

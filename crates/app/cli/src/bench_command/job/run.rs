@@ -1,23 +1,24 @@
 //! The run of a job: steps in their order, rounds around them, one progress for all.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
+use bench::TextForm;
 use bench::job::table::{STEP_FIELD, table};
 use bench::job::{Job, Vocabulary};
 use clap::Args;
 use programs::stop_on_signals;
-use results::{RecordWriter, RunRecord};
+use results::RunRecord;
+use runner::{Measured, Order, Runner, Schedule, Series, Settle, Turn};
 use serde_json::json;
 
-use super::steps::{PlannedStep, groups, measure_group, planned};
+use super::steps::{PlannedStep, groups, planned, run_group};
 use crate::Finding;
 use crate::bench_command::fio::write_json;
-use crate::bench_command::progress::Bar;
-use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn, identity};
-use crate::history_command::log::HistoryLog;
-use crate::output::{self, Printed};
+use crate::bench_command::repeat::{BenchCommonArguments, finding, measured};
+use crate::bench_command::terminal::{Terminal, identity};
+use crate::output;
 
 /// Which steps of a job run, and how they are reported.
 #[derive(Args, Debug)]
@@ -62,125 +63,83 @@ pub fn run_steps(
         bail!("--json and --fio-json - both want standard output; give --fio-json a file");
     }
     let stop = stop_on_signals()?;
-    let turns = usize::try_from(common.warmup.saturating_add(common.rounds))?;
-    let bar = Bar::new(common.progress, groups(steps).count().saturating_mul(turns));
-    let mut run = JobRun {
+    let groups: Vec<&[PlannedStep]> = groups(steps).collect();
+    let schedule = Schedule {
+        warmup: common.warmup,
+        rounds: common.rounds,
+        sides: groups.len(),
+        order: Order::Fixed,
+    };
+    let terminal = Terminal::new(common.progress, schedule.runs(), common.json);
+    let mut series = JobSeries {
         job,
+        groups,
         directory,
         common,
         seed,
-        bar: &bar,
+        terminal: &terminal,
         stop: &stop,
-        log: HistoryLog::new(&common.store),
-        writer: common.output.as_deref().map(RecordWriter::create).transpose()?,
-        records: Vec::new(),
-        own_tables: Vec::new(),
-        finding: Finding::Nothing,
+        curves: Vec::new(),
     };
-    let outcome = run.all(steps);
-    bar.hide();
-    // What was measured before a failure is worth keeping.
-    if let Some(writer) = run.writer {
-        writer.finish()?;
-    }
+    let settle = Settle::FileSystem(directory.to_owned());
+    let mut runner = Runner::new(&terminal, &stop, settle, common.sinks()?);
+    let outcome = runner.run(&schedule, &mut series);
+    let ran = runner.finish()?;
     if let Some(target) = &arguments.fio_json {
-        write_json(target, &run.records)?;
+        write_json(target, &ran.records)?;
     }
-    if !common.json && !for_fio_alone && !run.records.is_empty() {
-        output::print_bytes(heading(job, &run.records).as_bytes())?;
-        output::print_bytes(table(&run.records).as_bytes())?;
-        output::print_bytes(run.own_tables.concat().as_bytes())?;
+    if !common.json && !for_fio_alone && !ran.records.is_empty() {
+        output::print_bytes(heading(job, &ran.records).as_bytes())?;
+        output::print_bytes(table(&ran.records).as_bytes())?;
+        output::print_bytes(series.curves.concat().as_bytes())?;
     }
-    outcome.map(|()| run.finding)
+    outcome.map(|()| finding(&ran.notes))
 }
 
-struct JobRun<'run> {
+/// The steps of a job; those at the same time are one side.
+struct JobSeries<'run> {
     job: &'run Job,
+    groups: Vec<&'run [PlannedStep]>,
     directory: &'run Path,
     common: &'run BenchCommonArguments,
     seed: u64,
-    bar: &'run Bar,
+    terminal: &'run Terminal,
     stop: &'run AtomicBool,
-    writer: Option<RecordWriter>,
-    log: HistoryLog,
-    records: Vec<RunRecord>,
     /// Tables of steps that one line does not hold.
-    own_tables: Vec<String>,
-    finding: Finding,
+    curves: Vec<String>,
 }
 
-impl JobRun<'_> {
-    fn all(&mut self, steps: &[PlannedStep]) -> Result<()> {
-        for turn in 0..self.common.warmup.saturating_add(self.common.rounds) {
-            for group in groups(steps) {
-                let went_on = self
-                    .group(group, turn)
-                    .with_context(|| format!("step `{}`", names(group).join("`, `")))?;
-                if !went_on {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
+impl Series for JobSeries<'_> {
+    type Error = anyhow::Error;
+
+    fn title(&self, turn: Turn) -> String {
+        names(self.groups[turn.side]).join(", ")
     }
 
-    /// Runs steps at the same time, usually one, and keeps their records. `false` ends the run.
-    fn group(&mut self, group: &[PlannedStep], turn: u32) -> Result<bool> {
-        let kept = turn.checked_sub(self.common.warmup);
-        let round = kept.unwrap_or_else(|| self.common.rounds.saturating_add(turn));
-        let names = names(group);
-        self.bar.begin(&names.join(", "));
-        let all = measure_group(
-            group,
-            Turn {
-                seed: self.seed.wrapping_add(u64::from(round)),
-                identity: identity(self.common, self.directory, round)?,
-                bar: self.bar,
-                stop: self.stop,
-            },
-        )?;
-        self.bar.end();
-        let mut is_read = true;
-        for (planned, (mut measured, own_table)) in group.iter().zip(all) {
-            let workload = &mut measured.record.workload;
-            workload[STEP_FIELD] = json!(planned.step.name);
-            workload["job"] = json!(self.job.name);
+    fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
+        let group = self.groups[turn.side];
+        let seed = self.seed.wrapping_add(u64::from(turn.round));
+        let identity = identity(&self.common.label, self.directory, turn.round)?;
+        let outcomes = run_group(group, seed, &self.terminal.bar, self.stop)
+            .with_context(|| format!("step `{}`", names(group).join("`, `")))?;
+        let mut all = Vec::new();
+        for (planned, mut outcome) in group.iter().zip(outcomes) {
+            let name = &planned.step.name;
+            let text = std::mem::take(&mut outcome.text);
+            if turn.is_kept && outcome.text_form == TextForm::Curve {
+                self.curves.push(format!("\n{name}: {text}"));
+            }
+            outcome.workload[STEP_FIELD] = json!(name);
+            outcome.workload["job"] = json!(self.job.name);
             if group.len() > 1 {
-                workload["at_the_same_time"] = json!(names);
+                outcome.workload["at_the_same_time"] = json!(names(group));
             }
-            is_read &= self.keep(planned, measured, kept.is_some())?;
-            if kept.is_some() {
-                self.own_tables
-                    .extend(own_table.map(|text| format!("\n{}: {text}", planned.step.name)));
+            for note in &mut outcome.notes {
+                *note = format!("step `{name}`: {note}");
             }
+            all.push(measured(outcome, identity.clone()));
         }
-        Ok(is_read && !self.stop.load(Ordering::Relaxed))
-    }
-
-    /// Says, writes and stores what a step gave. `false` when nobody reads it any more.
-    fn keep(&mut self, planned: &PlannedStep, measured: Measured, is_kept: bool) -> Result<bool> {
-        for note in &measured.notes {
-            output::print_error(&format!("step `{}`: {note}", planned.step.name));
-            self.finding = Finding::Something;
-        }
-        let record = measured.record;
-        let mut is_read = true;
-        if is_kept {
-            if let Some(writer) = &mut self.writer {
-                writer.write(&record)?;
-            }
-            self.log.store(&record);
-            is_read =
-                !self.common.json || output::print_line(&serde_json::to_string(&record)?)? != Printed::Closed;
-        }
-        if !record.complete {
-            output::print_error("stopped before its end; the numbers are partial");
-            self.finding = Finding::Something;
-        }
-        if is_kept {
-            self.records.push(record);
-        }
-        Ok(is_read)
+        Ok(all)
     }
 }
 

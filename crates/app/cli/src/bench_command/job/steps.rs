@@ -4,20 +4,16 @@
 //! parsed as one. So a step says exactly what `tidegate bench KIND` says, with the same notation and the same checks.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use bench::job::{Job, JobError, Key, KeyForm, Step, StepKind, Vocabulary};
+use bench::{FileSpec, Measurement, Outcome, Progress};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches, Subcommand};
 
-use crate::bench_command::repeat::{BenchCommonArguments, Measured, Turn};
-use crate::bench_command::{BenchCommand, app, file, metadata, postmark, sqlite, tio, uflip};
-use crate::replay;
-
-/// The subcommands that may be steps.
-const KINDS: [&str; 8] = [
-    "file", "sqlite", "metadata", "postmark", "tio", "app", "uflip", "replay",
-];
+use crate::bench_command::repeat::BenchCommonArguments;
+use crate::bench_command::workloads::{RunAs, WorkloadCommand};
 
 /// Flags of these subcommands that show something in place of running.
 const SHOWS_ONLY: [&str; 2] = ["list", "describe"];
@@ -28,17 +24,16 @@ pub struct PlannedStep {
     /// As the job has it.
     pub step: Step,
     /// What it does.
-    pub command: BenchCommand,
+    pub command: WorkloadCommand,
 }
 
 /// The keys that steps may have.
 pub fn vocabulary() -> Vocabulary {
     let common = BenchCommonArguments::augment_args(Command::new("common"));
     let is_of_the_run = |name: &str| common.get_arguments().any(|argument| argument.get_id() == name);
-    let definition = definition();
-    let kinds = KINDS.iter().filter_map(|kind| definition.find_subcommand(kind));
     Vocabulary {
-        kinds: kinds
+        kinds: definition()
+            .get_subcommands()
             .map(|kind| StepKind {
                 name: kind.get_name().to_owned(),
                 keys: kind
@@ -80,7 +75,7 @@ fn key(kind: &str, argument: &clap::Arg) -> Option<Key> {
 
 fn definition() -> Command {
     let bench = Command::new("bench").no_binary_name(true).disable_help_flag(true);
-    BenchCommand::augment_subcommands(bench)
+    WorkloadCommand::augment_subcommands(bench)
 }
 
 /// Checks each step as its own command would, and touches nothing.
@@ -90,7 +85,9 @@ pub fn planned(job: &Job, directory: &Path, vocabulary: &Vocabulary) -> Result<V
         .iter()
         .map(|step| {
             let command = command(job, step, directory, vocabulary)?;
-            checked(&command)
+            command
+                .arguments()
+                .check()
                 .map_err(|error| value_error(job, step, None, crate::output::with_causes(&error)))?;
             Ok(PlannedStep {
                 step: step.clone(),
@@ -112,14 +109,14 @@ pub fn groups(steps: &[PlannedStep]) -> impl Iterator<Item = &[PlannedStep]> {
     steps.chunk_by(|one, next| one.step.group == next.step.group)
 }
 
-fn command(job: &Job, step: &Step, directory: &Path, vocabulary: &Vocabulary) -> Result<BenchCommand> {
+fn command(job: &Job, step: &Step, directory: &Path, vocabulary: &Vocabulary) -> Result<WorkloadCommand> {
     let directory = directory
         .to_str()
         .with_context(|| format!("{}: the name is not UTF-8", directory.display()))?;
     let parse = |step: &Step| {
         definition()
             .try_get_matches_from(step.words(vocabulary, directory))
-            .and_then(|matches| BenchCommand::from_arg_matches(&matches))
+            .and_then(|matches| WorkloadCommand::from_arg_matches(&matches))
     };
     let error = match parse(step) {
         Ok(command) => return Ok(command),
@@ -170,58 +167,27 @@ fn problem(error: &clap::Error) -> String {
     }
 }
 
-/// What a command checks before it touches anything.
-fn checked(command: &BenchCommand) -> Result<()> {
-    match command {
-        BenchCommand::File(arguments) => file::file_spec(arguments, 0).validate()?,
-        BenchCommand::Sqlite(arguments) => sqlite::spec(arguments, 0).validate()?,
-        BenchCommand::Uflip(arguments) => uflip::spec(arguments, 0).validate()?,
-        BenchCommand::Replay(arguments) => replay::check(arguments)?,
-        _ => {}
-    }
-    Ok(())
-}
-
-/// One run of a step, and a table of its own where one line of the job's does not hold it.
-pub fn measure(command: &BenchCommand, turn: Turn<'_>) -> Result<(Measured, Option<String>)> {
-    let without_table = |measured| (measured, None);
-    match command {
-        BenchCommand::File(arguments) => file::measure(arguments, turn).map(without_table),
-        BenchCommand::Metadata(arguments) => metadata::measure(arguments, turn).map(without_table),
-        BenchCommand::Sqlite(arguments) => {
-            sqlite::measure(arguments, turn).map(|(measured, _)| (measured, None))
-        }
-        BenchCommand::Postmark(arguments) => {
-            postmark::measure_and_describe(arguments, turn).map(|(measured, _)| (measured, None))
-        }
-        BenchCommand::Tio(arguments) => {
-            tio::measure_and_describe(arguments, turn).map(|(measured, _)| (measured, None))
-        }
-        BenchCommand::App(arguments) => {
-            app::measure_and_describe(arguments, turn).map(|(measured, _)| (measured, None))
-        }
-        BenchCommand::Replay(arguments) => replay::measure(arguments, turn).map(without_table),
-        BenchCommand::Uflip(arguments) => {
-            uflip::measure_and_describe(arguments, turn).map(|(measured, text)| (measured, Some(text)))
-        }
-        other => anyhow::bail!("{other:?} is no step of a job"),
-    }
-}
-
-/// One run of steps at the same time.
-pub fn measure_group(group: &[PlannedStep], turn: Turn<'_>) -> Result<Vec<(Measured, Option<String>)>> {
-    if let [planned] = group {
-        return Ok(vec![measure(&planned.command, turn)?]);
-    }
-    let files: Vec<_> = group
+/// Runs the steps of a group at the same time, usually one; outcomes in their order.
+pub fn run_group(
+    group: &[PlannedStep],
+    seed: u64,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<Vec<Outcome>> {
+    let workloads = group
         .iter()
-        .filter_map(|planned| match &planned.command {
-            BenchCommand::File(arguments) => Some(arguments),
-            _ => None,
-        })
+        .map(|planned| planned.command.arguments().workload(RunAs::Step))
+        .collect::<Result<Vec<_>>>()?;
+    if let [workload] = workloads.as_slice() {
+        return Ok(vec![workload.run(seed, progress, stop)?]);
+    }
+    let specs: Vec<FileSpec> = workloads
+        .iter()
+        .filter_map(|workload| workload.as_file())
+        .map(|spec| FileSpec { seed, ..spec.clone() })
         .collect();
-    let measured = file::measure_together(&files, turn)?;
-    Ok(measured.into_iter().map(|measured| (measured, None)).collect())
+    let outcomes = bench::run_together(&specs, progress, stop)?.into_iter();
+    Ok(outcomes.map(Measurement::outcome).collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]
@@ -242,7 +208,10 @@ mod tests {
     fn every_kind_is_a_subcommand_and_has_its_flags_as_keys() {
         let vocabulary = vocabulary();
         let names: Vec<&str> = vocabulary.kinds.iter().map(|kind| kind.name.as_str()).collect();
-        assert_eq!(names, KINDS);
+        let known = [
+            "file", "sqlite", "metadata", "postmark", "tio", "app", "uflip", "replay",
+        ];
+        assert_eq!(names, known);
         let file = vocabulary.kind("file").expect("a kind");
         for key in [
             "pattern",
@@ -273,10 +242,8 @@ mod tests {
         let text = "name = \"x\"\n[[step]]\nkind = \"file\"\nrecord = \"4k\"\nsize = \"8KiB\"\nthreads = 3\n\
                     mode = \"direct\"\noverwrite = true\n";
         let steps = plan(text).unwrap();
-        let BenchCommand::File(arguments) = &steps[0].command else {
-            panic!("{:?}", steps[0].command);
-        };
-        let spec = file::file_spec(arguments, 0);
+        let workload = steps[0].command.arguments().workload(RunAs::Step).unwrap();
+        let spec = workload.as_file().expect("a file workload");
         assert_eq!(
             (spec.record_bytes, spec.file_bytes, spec.threads),
             (4096, 8192, 3)

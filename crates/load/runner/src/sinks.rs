@@ -1,0 +1,118 @@
+//! Destinations of records: a file of JSON lines, and the history.
+
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use history::{History, HistoryError, RunId};
+use results::{RecordWriter, RunRecord};
+
+use crate::Watcher;
+
+/// Where the records of a run go, beside the watcher.
+#[derive(Debug, Default)]
+pub struct Sinks {
+    file: Option<(RecordWriter, PathBuf)>,
+    history: HistorySink,
+}
+
+impl Sinks {
+    /// None: the caller keeps what is returned.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// A new file of records, if one is asked for, and the history.
+    ///
+    /// # Errors
+    /// When the file can't be made.
+    pub fn new(file: Option<&Path>, history: HistorySink) -> io::Result<Self> {
+        let create = |path: &Path| RecordWriter::create(path).map(|writer| (writer, path.to_owned()));
+        let file = file.map(create).transpose().map_err(io::Error::other)?;
+        Ok(Self { file, history })
+    }
+
+    /// Writes a record everywhere.
+    pub(crate) fn write(&mut self, record: &RunRecord, watcher: &dyn Watcher) -> io::Result<()> {
+        if let Some((writer, _)) = &mut self.file {
+            writer.write(record).map_err(io::Error::other)?;
+        }
+        if let Err(error) = self.history.store(record) {
+            watcher.say(&format!(
+                "this run is not stored in the history: {}",
+                chain(&error)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Finishes the file, or leaves it under its partial name, which is returned.
+    pub(crate) fn finish(self, is_partial: bool) -> io::Result<Option<PathBuf>> {
+        match self.file {
+            Some((writer, path)) if is_partial => {
+                drop(writer);
+                Ok(Some(outfile::partial_name(&path)))
+            }
+            Some((writer, _)) => writer.finish().map_err(io::Error::other).map(|()| None),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The history of runs. One that can't be written never fails a run: it is told once, and nothing more is stored.
+#[derive(Debug, Default)]
+pub struct HistorySink {
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Off,
+    Unopened(PathBuf),
+    Open(Box<History>, Option<RunId>),
+}
+
+impl HistorySink {
+    /// Stores in this file, which is opened with the first record; `None` stores nothing.
+    #[must_use]
+    pub fn new(path: Option<PathBuf>) -> Self {
+        Self {
+            state: path.map_or(State::Off, State::Unopened),
+        }
+    }
+
+    /// Adds a record to the run; after a failure nothing more is stored.
+    fn store(&mut self, record: &RunRecord) -> Result<(), HistoryError> {
+        let stored = self.try_store(record);
+        if stored.is_err() {
+            self.state = State::Off;
+        }
+        stored
+    }
+
+    fn try_store(&mut self, record: &RunRecord) -> Result<(), HistoryError> {
+        if let State::Unopened(path) = &self.state {
+            self.state = State::Open(Box::new(History::open(path)?), None);
+        }
+        if let State::Open(history, run) = &mut self.state {
+            *run = Some(history.append(*run, record)?);
+        }
+        Ok(())
+    }
+}
+
+/// An error with those of its causes that its text does not hold.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}
