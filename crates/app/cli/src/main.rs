@@ -42,6 +42,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 // Imported for the modules below, which use them as `crate::...`.
 use programs::{Finding, log, loop_disk, output, private_folder, quantity};
@@ -50,8 +52,21 @@ use crate::arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     let words = normalised(std::env::args_os().collect());
-    let arguments = Arguments::parse_from(&words);
+    let arguments =
+        Arguments::try_parse_from(&words).unwrap_or_else(|error| without_dashes_tip(error).exit());
     programs::exit_code(run(&arguments, &words))
+}
+
+/// Removes the tip to pass an unknown option after `--`: where a folder is expected, that is never meant.
+fn without_dashes_tip(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
+        let is_useful = |tip: &StyledStr| !tip.to_string().contains("as a value, use");
+        let tips: Vec<StyledStr> = tips.into_iter().filter(is_useful).collect();
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error
 }
 
 /// Rewrites a command line into the form that [`Arguments`] parses.

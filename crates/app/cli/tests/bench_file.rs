@@ -334,3 +334,50 @@ fn the_summary_has_rates_and_percentiles_for_each_kind_of_operation() {
         assert!(text.contains(word), "no {word} in:\n{text}");
     }
 }
+
+/// Whoever knows fio writes these; each is the same run as by our names.
+#[test]
+fn the_names_of_fio_give_the_same_workload() {
+    let folder = directory();
+    let path = text(folder.path());
+    let fio = "--rw randwrite --bs 4k --size 64k --numjobs 2 --runtime 50ms --ramp-time 10ms --thinktime 20 --fsync 3";
+    let ours = "--pattern random-write --record 4k --size 64k --threads 2 --runtime 50ms --ramp 10ms --think 20us \
+                --mode fsync --sync-every 3";
+    let workload = |options: &str| {
+        let words: Vec<&str> = [path, "--json"].into_iter().chain(options.split(' ')).collect();
+        let mut record = record(&output(&words));
+        assert_eq!(record["complete"], true);
+        record["workload"].take()
+    };
+    let (fio, ours) = (workload(fio), workload(ours));
+    for field in [
+        "pattern",
+        "record_bytes",
+        "threads",
+        "time",
+        "think_ns",
+        "mode",
+        "sync_every",
+    ] {
+        assert_eq!(fio[field], ours[field], "{field}");
+    }
+    let ring = workload("--rw randread --bs 4k --size 64k --iodepth 4 --engine io_uring");
+    assert_eq!(ring["engine"]["io_uring"]["depth"], 4);
+}
+
+#[test]
+fn a_mistake_is_answered_with_what_was_meant_and_without_the_tip_of_two_dashes() {
+    let folder = directory();
+    let path = text(folder.path());
+    let told = |arguments: &[&str]| {
+        let output = output(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let message = told(&[path, "--pattern", "random-wirte"]);
+    assert!(message.contains("did you mean `random-write`?"), "{message}");
+    let message = told(&[path, "--recrod", "4k"]);
+    assert!(message.contains("'--record'"), "{message}");
+    let message = told(&[path, "--no-such-option"]);
+    assert!(!message.contains("-- --no-such-option"), "{message}");
+}

@@ -68,6 +68,15 @@ fn refused(output: &Output) -> String {
 }
 
 #[test]
+fn history_alone_lists() {
+    let bed = Bed::new();
+    assert_eq!(stdout(&bed.history(&[])), "", "nothing was stored yet");
+    bed.measure(&["--label", "first"]);
+    assert_eq!(stdout(&bed.history(&[])), stdout(&bed.history(&["list"])));
+    assert!(stdout(&bed.history(&[])).contains("sequential-write"));
+}
+
+#[test]
 fn every_run_is_stored_with_all_its_rounds_unless_it_is_not_wanted() {
     let bed = Bed::new();
     let printed = stdout(&bed.measure(&["--rounds", "3", "--label", "mine", "--json"]));

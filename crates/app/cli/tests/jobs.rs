@@ -369,6 +369,29 @@ fn a_fio_job_with_a_queue_keeps_its_latencies_within_the_window() {
     assert_eq!(samples, 16 + 16 + 8, "writes, final syncs, and syncs by call");
 }
 
+#[test]
+fn a_fio_job_is_told_by_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("job"), FIO).unwrap();
+    let by_content = done(&["bench", "run", "job", ".", "--json"], folder.path());
+    let by_flag = done(&["bench", "--from-fio", "job", ".", "--json"], folder.path());
+    let names = |text: &str| -> Vec<Value> {
+        let records = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        records
+            .map(|mut record| record["workload"]["name"].take())
+            .collect()
+    };
+    assert_eq!(names(&by_content), names(&by_flag));
+    assert_eq!(names(&by_content).len(), 3);
+    let check = done(&["bench", "job", "--check", "job"], folder.path());
+    assert_eq!(
+        check,
+        done(&["bench", "--from-fio", "job", "--check"], folder.path())
+    );
+}
+
 const TOGETHER: &str = "[global]\nsize=64k\nbs=4k\nthread\nfallocate=none\n\
                         [f]\nrw=write\nfsync=3\nloops=2\n[d]\nrw=randwrite\nfdatasync=5\n\
                         [m]\nrw=randwrite\nioengine=mmap\nfsync=3\n\

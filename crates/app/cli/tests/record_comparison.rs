@@ -152,4 +152,44 @@ fn a_repeated_run_shows_its_interval_and_coverage() {
     let summary = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(summary.contains("interval of 97 % coverage"), "{summary}");
+    let few = run(&[
+        "bench",
+        "file",
+        text(folder.path()),
+        "--size",
+        "1m",
+        "--rounds",
+        "3",
+    ]);
+    let summary = String::from_utf8_lossy(&few.stdout);
+    assert!(summary.contains("smallest and largest of 3 rounds"), "{summary}");
+    assert!(!summary.contains("coverage"), "{summary}");
+}
+
+#[test]
+fn folders_are_measured_with_the_first_as_the_baseline() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    for folder in [&a, &b] {
+        std::fs::create_dir(folder).expect("made");
+    }
+    let few = [
+        "--workload",
+        "write-512k",
+        "--rounds",
+        "2",
+        "--size",
+        "1m",
+        "--no-history",
+    ];
+    let output = run(&[&["bench", "compare", text(&a), text(&b)][..], &few].concat());
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(table.contains(text(&a)) && table.contains(text(&b)), "{table}");
+    assert!(table.contains("1.00"), "the baseline is 1: {table}");
+    let file = records(folder.path(), "a.jsonl", 4096, &[100]);
+    let mixed = run(&["bench", "compare", text(&a), text(&file)]);
+    let message = String::from_utf8_lossy(&mixed.stderr);
+    assert_eq!(mixed.status.code(), Some(2), "{message}");
+    assert!(message.contains("are folders and some are not"), "{message}");
 }

@@ -58,6 +58,7 @@ mod together;
 pub mod uflip;
 mod verify;
 pub mod window;
+pub mod words;
 mod worker;
 mod workload;
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use bench::app::{AppSpec, Application, BlockRequests, Scale};
 use bench::replay::Speed;
+use bench::words::unknown;
 use bench::{Cache, Workload};
 use clap::Args;
 
@@ -106,7 +107,7 @@ fn parse_application(text: &str) -> Result<&'static Application, String> {
         let names: Vec<&str> = bench::app::applications()
             .map(|application| application.name)
             .collect();
-        format!("`{text}` is none of {}", names.join(", "))
+        unknown(text, &names)
     })
 }
 

@@ -45,11 +45,16 @@ pub struct BenchFileArguments {
 #[derive(Args, Debug)]
 pub struct WorkArguments {
     /// sequential-write, random-write, sequential-read, random-read, append, mixed:PERCENT with that share of
-    /// reads, or sequential-mixed:PERCENT
-    #[arg(long, value_name = "PATTERN", default_value = "sequential-write")]
+    /// reads, or sequential-mixed:PERCENT; fio's names write, randwrite, read, randread, rw and randrw too
+    #[arg(
+        long,
+        visible_alias = "rw",
+        value_name = "PATTERN",
+        default_value = "sequential-write"
+    )]
     pub pattern: Pattern,
     /// Size of each operation in bytes
-    #[arg(long, value_name = "SIZE", default_value = "512k", value_parser = parse_bytes)]
+    #[arg(long, visible_alias = "bs", value_name = "SIZE", default_value = "512k", value_parser = parse_bytes)]
     pub record: u64,
     /// Bytes that each thread works in
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_bytes)]
@@ -63,7 +68,7 @@ pub struct WorkArguments {
           conflicts_with = "runtime")]
     pub passes: u32,
     /// Threads, each with its own file
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, visible_alias = "numjobs", value_name = "N", default_value_t = 1)]
     pub threads: u32,
     /// Files of each thread, which share --size; the order goes through them one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
@@ -87,11 +92,17 @@ pub struct WorkArguments {
     /// Pause after each operation; it is part of the timed window
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     pub think: Duration,
+    /// The same by fio's name and unit: a number alone is in microseconds
+    #[arg(long, value_name = "TIME", value_parser = parse_thinktime, conflicts_with = "think")]
+    pub thinktime: Option<Duration>,
     /// Work for so long instead of once through the size; the order begins again when it is through
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub runtime: Option<Duration>,
     /// Work for so long before the timed window begins
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, requires = "runtime")]
+    #[arg(
+        long, visible_alias = "ramp-time", value_name = "TIME", default_value = "0", value_parser = parse_duration,
+        requires = "runtime"
+    )]
     pub ramp: Duration,
     /// What is written: random, zero, constant:BYTE, or compressible:PERCENT with that share of zeros
     #[arg(long, value_name = "DATA", default_value = "random")]
@@ -117,11 +128,16 @@ pub struct WayArguments {
     /// With a mode that calls a sync after each write: only after each so many of a thread
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub sync_every: u32,
+    /// The same as --mode fsync --sync-every N, by fio's name
+    #[arg(
+        long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["mode", "sync_every"]
+    )]
+    pub fsync: Option<u32>,
     /// How operations are given to the kernel
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t)]
     pub engine: EngineName,
     /// Operations in flight in each thread, with io_uring
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, visible_alias = "iodepth", value_name = "N", default_value_t = 1)]
     pub depth: u32,
     /// Overwrite a file of full length instead of filling an empty one; an append grows a file of that length
     #[arg(long)]
@@ -221,7 +237,11 @@ pub fn file_spec(arguments: &BenchFileArguments) -> FileSpec {
             EngineName::Psync => Engine::Psync,
             EngineName::IoUring => Engine::IoUring { depth: way.depth },
         },
-        mode: way.mode,
+        mode: if way.fsync.is_some() {
+            Mode::Fsync
+        } else {
+            way.mode
+        },
         write_target: if way.overwrite {
             WriteTarget::ExistingFile
         } else {
@@ -230,10 +250,10 @@ pub fn file_spec(arguments: &BenchFileArguments) -> FileSpec {
         order: work.order,
         overlap_percent: work.overlap,
         rate: rate.or(work.iops.map(Rate::OperationsPerSecond)),
-        think_ns: nanoseconds(work.think),
+        think_ns: nanoseconds(work.thinktime.unwrap_or(work.think)),
         files_of_each: work.files,
         passes: work.passes,
-        sync_every: way.sync_every,
+        sync_every: way.fsync.unwrap_or(way.sync_every),
         time,
         final_sync: if way.fsync_at_end {
             FinalSync::Timed
@@ -254,6 +274,13 @@ pub fn file_spec(arguments: &BenchFileArguments) -> FileSpec {
         seed: arguments.common.seed,
         keep_files: work.keep_files,
         ..FileSpec::plain(arguments.directory.clone(), work.pattern, work.record, work.size)
+    }
+}
+
+fn parse_thinktime(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(microseconds) => Ok(Duration::from_micros(microseconds)),
+        Err(_) => parse_duration(text),
     }
 }
 

@@ -12,9 +12,9 @@ use bench::job::{Job, Vocabulary};
 use clap::Args;
 use results::RunRecord;
 
-use super::job::read_job;
 use super::job::run::{JobRunArguments, run_steps};
 use super::job::steps::{planned, vocabulary};
+use super::job::{parse_job, read_text};
 use super::workloads::RunAs;
 use crate::Finding;
 use crate::output;
@@ -49,11 +49,42 @@ pub fn run(arguments: &FioArguments) -> Result<Finding> {
     };
     let file = path.display().to_string();
     let text = fs::read_to_string(path).with_context(|| format!("{file} can't be read"))?;
-    let imported = import(&file, &text)?;
     if arguments.check {
-        output::print_bytes(described(&imported).as_bytes())?;
-        return Ok(Finding::Nothing);
+        return check(&file, &text);
     }
+    run_job(
+        &file,
+        &text,
+        directory.first(),
+        arguments.one_by_one,
+        &arguments.run,
+    )
+}
+
+/// Whether a text is a fio job and not one in TOML: it has sections and options, and no `[[step]]`.
+pub fn is_fio_job(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim_start);
+    let has_step = lines
+        .clone()
+        .any(|line| line.starts_with("[[") || line.starts_with("[defaults"));
+    !has_step && lines.any(|line| line.starts_with('['))
+}
+
+/// Says what of a fio job is taken, approximated and ignored.
+pub fn check(file: &str, text: &str) -> Result<Finding> {
+    output::print_bytes(described(&import(file, text)?).as_bytes())?;
+    Ok(Finding::Nothing)
+}
+
+/// Runs a fio job.
+pub fn run_job(
+    file: &str,
+    text: &str,
+    directory: Option<&PathBuf>,
+    one_by_one: bool,
+    run: &JobRunArguments,
+) -> Result<Finding> {
+    let imported = import(file, text)?;
     for note in imported
         .notes
         .iter()
@@ -65,14 +96,13 @@ pub fn run(arguments: &FioArguments) -> Result<Finding> {
             note.line
         ));
     }
-    let directory = match (directory.first(), &imported.directory) {
+    let directory = match (directory, &imported.directory) {
         (Some(directory), _) => directory.clone(),
         (None, Some(directory)) => PathBuf::from(directory),
         (None, None) => bail!("{file} names no directory; give one: --from-fio {file} DIR"),
     };
-    let run = &arguments.run;
     let mut job = imported.job.select(&run.only, &run.steps)?;
-    if arguments.one_by_one {
+    if one_by_one {
         for (group, step) in job.steps.iter_mut().enumerate() {
             step.group = group;
         }
@@ -148,7 +178,7 @@ fn named_job(source: &str, vocabulary: &Vocabulary) -> Result<Job> {
         let names = PRESETS.map(|preset| preset.name).join(", ");
         bail!("{source} is no file and none of the presets {names}");
     }
-    Ok(read_job(path, vocabulary)?)
+    Ok(parse_job(path, &read_text(path)?, vocabulary)?)
 }
 
 /// Writes records in the layout of fio's JSON to a file, or to standard output for `-`.

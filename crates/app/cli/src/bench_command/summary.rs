@@ -1,6 +1,8 @@
 //! The summary of repeated runs, for people: what each kind of operation reached, as medians over the rounds.
 
-use results::{Estimate, LatencySummary, RateUnit, RunRecord, Sample, counter, median, nearest_f64};
+use results::{
+    Estimate, LatencySummary, RateUnit, RunRecord, Sample, WANTED_COVERAGE, counter, median, nearest_f64,
+};
 
 /// One number of a summary, in nanoseconds.
 type Pick = fn(&LatencySummary) -> f64;
@@ -146,13 +148,15 @@ fn intervals(records: &[RunRecord], width: usize) -> String {
             .filter_map(|record| unit.rate(record.sample(&sample.operation)?))
             .collect();
         if let Some(estimate) = Estimate::of_median(&speeds) {
+            // Too few rounds have no interval worth its name.
+            let meaning = if estimate.coverage >= WANTED_COVERAGE {
+                format!("interval of {:.0} % coverage", estimate.coverage * 100.0)
+            } else {
+                format!("smallest and largest of {} rounds", estimate.count)
+            };
             text.push_str(&format!(
-                "  {:<width$} {:.1} {unit} [{:.1}, {:.1}], interval of {:.0} % coverage\n",
-                sample.operation,
-                estimate.value,
-                estimate.low,
-                estimate.high,
-                estimate.coverage * 100.0
+                "  {:<width$} {:.1} {unit} [{:.1}, {:.1}], {meaning}\n",
+                sample.operation, estimate.value, estimate.low, estimate.high,
             ));
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bench::uflip::{Baseline, Caching, Calibrate, Counts, MicroBenchmark, State, UflipSpec};
+use bench::words::unknown;
 use bench::{DeviceAccess, Workload};
 use clap::{Args, ValueEnum};
 
@@ -161,8 +162,12 @@ fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Re
         .map(|word| {
             let found = all.iter().find(|candidate| name(**candidate) == word.trim());
             found.copied().ok_or_else(|| {
-                let names: Vec<&str> = all.iter().map(|candidate| name(*candidate)).collect();
-                format!("`{word}` is none of {}, all", names.join(", "))
+                let names: Vec<&str> = all
+                    .iter()
+                    .map(|candidate| name(*candidate))
+                    .chain(["all"])
+                    .collect();
+                unknown(word, &names)
             })
         })
         .collect()

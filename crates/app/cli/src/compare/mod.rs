@@ -33,6 +33,12 @@ use crate::{Finding, output};
 pub use self::show::run as run_show;
 pub use self::show::write_text;
 
+/// Rounds, if none are given.
+const USUAL_ROUNDS: u32 = 5;
+
+/// Size of sequential files, if none is given.
+const USUAL_FILE_BYTES: u64 = 512 << 20;
+
 /// A directory that is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -63,95 +69,141 @@ impl Target {
 
 /// Runs the command.
 pub fn run(arguments: &BenchCompareArguments) -> Result<Finding> {
-    if let [a, b] = &arguments.sets[..] {
+    let Some(plan) = Plan::of(arguments)? else {
+        let [a, b] = &arguments.sets[..] else {
+            bail!("{} sets of records, expected two", arguments.sets.len());
+        };
         return records::run(a, b, arguments);
-    }
-    let workloads = workloads(arguments);
-    check(arguments, &workloads)?;
+    };
+    plan.check(arguments)?;
     let stop = stop_on_signals()?;
-    let schedule = Schedule::interleaved(arguments.rounds, arguments.targets.len());
-    let terminal = Terminal::new(
-        ProgressForm::Auto,
-        schedule.runs() * workloads.len(),
-        arguments.json,
-    );
+    let schedule = Schedule::interleaved(plan.rounds, plan.targets.len());
+    let runs = schedule.runs().saturating_mul(plan.workloads.len());
+    let terminal = Terminal::new(ProgressForm::Auto, runs, arguments.json);
     let sinks = Sinks::new(arguments.output.as_deref(), arguments.store.sink())?;
     let mut runner = Runner::new(&terminal, &stop, Settle::Machine, sinks);
-    for workload in workloads {
+    for workload in &plan.workloads {
         let mut series = Targets {
-            workload,
-            arguments,
+            workload: *workload,
+            plan: &plan,
             terminal: &terminal,
             stop: &stop,
         };
         runner.run(&schedule, &mut series)?;
     }
-    show(arguments, runner)
+    show(arguments, &plan, runner)
 }
 
-fn workloads(arguments: &BenchCompareArguments) -> Vec<Workload> {
-    if arguments.workloads.is_empty() {
-        Workload::value_variants().to_vec()
-    } else {
-        arguments.workloads.clone()
-    }
+/// What is measured.
+struct Plan {
+    targets: Vec<Target>,
+    baseline: String,
+    workloads: Vec<Workload>,
+    rounds: u32,
+    amount: Amount,
+    seed: u64,
 }
 
-/// Everything that can be wrong before anything is touched.
-fn check(arguments: &BenchCompareArguments, workloads: &[Workload]) -> Result<()> {
-    let labels: Vec<&str> = arguments
-        .targets
-        .iter()
-        .map(|target| target.label.as_str())
-        .collect();
-    for (index, label) in labels.iter().enumerate() {
-        if labels[..index].contains(label) {
-            bail!("two targets are called `{label}`");
-        }
-    }
-    if !labels.contains(&arguments.baseline.as_str()) {
-        bail!(
-            "the baseline `{}` is none of the targets {}",
-            arguments.baseline,
-            labels.join(", ")
-        );
-    }
-    for requirement in &arguments.requirements {
-        if !labels.contains(&requirement.label.as_str()) {
+impl Plan {
+    /// `None` where records are compared that exist already.
+    fn of(arguments: &BenchCompareArguments) -> Result<Option<Self>> {
+        let folders = arguments
+            .sets
+            .iter()
+            .filter(|set| Path::new(set).is_dir())
+            .count();
+        if folders > 0 && folders < arguments.sets.len() {
             bail!(
-                "a requirement names `{}`, which is none of the targets {}",
-                requirement.label,
-                labels.join(", ")
+                "some of {} are folders and some are not",
+                arguments.sets.join(", ")
             );
         }
-        if !workloads.contains(&requirement.workload) {
-            bail!(
-                "a requirement names {}, which is not among the workloads",
-                requirement.workload.name()
-            );
+        if folders == 0 && !arguments.sets.is_empty() {
+            if let Some(option) = measuring_option(arguments) {
+                bail!("{option} is about measuring and cannot be used with sets of records");
+            }
+            return Ok(None);
         }
+        let named = |set: &String| Target {
+            label: set.clone(),
+            directory: set.into(),
+        };
+        let first = arguments.sets.first().map_or("native", String::as_str);
+        let baseline = arguments.baseline.as_deref().unwrap_or(first).to_owned();
+        Ok(Some(Self {
+            targets: match folders {
+                0 => arguments.targets.clone(),
+                _ => arguments.sets.iter().map(named).collect(),
+            },
+            baseline,
+            workloads: match arguments.workloads.is_empty() {
+                true => Workload::value_variants().to_vec(),
+                false => arguments.workloads.clone(),
+            },
+            rounds: arguments.rounds.unwrap_or(USUAL_ROUNDS),
+            amount: Amount {
+                file_bytes: arguments.size.unwrap_or(USUAL_FILE_BYTES),
+                files: arguments.files.unwrap_or(bench::metadata::USUAL_FILES),
+            },
+            seed: arguments.seed.unwrap_or(1),
+        }))
     }
-    for workload in workloads {
-        let described = workload.of(Path::new("."), amount(arguments));
-        described.check().with_context(|| workload.name())?;
+
+    /// Everything that can be wrong before anything is touched.
+    fn check(&self, arguments: &BenchCompareArguments) -> Result<()> {
+        let labels: Vec<&str> = self.targets.iter().map(|target| target.label.as_str()).collect();
+        for (index, label) in labels.iter().enumerate() {
+            if labels[..index].contains(label) {
+                bail!("two targets are called `{label}`");
+            }
+        }
+        if !labels.contains(&self.baseline.as_str()) {
+            let (baseline, labels) = (&self.baseline, labels.join(", "));
+            bail!("the baseline `{baseline}` is none of the targets {labels}");
+        }
+        for requirement in &arguments.requirements {
+            if !labels.contains(&requirement.label.as_str()) {
+                let (label, labels) = (&requirement.label, labels.join(", "));
+                bail!("a requirement names `{label}`, which is none of the targets {labels}");
+            }
+            if !self.workloads.contains(&requirement.workload) {
+                let name = requirement.workload.name();
+                bail!("a requirement names {name}, which is not among the workloads");
+            }
+        }
+        for workload in &self.workloads {
+            let described = workload.of(Path::new("."), self.amount);
+            described.check().with_context(|| workload.name())?;
+        }
+        for target in &self.targets {
+            identity(&target.label, &target.directory, 0)?;
+        }
+        Ok(())
     }
-    for target in &arguments.targets {
-        identity(&target.label, &target.directory, 0)?;
-    }
-    Ok(())
 }
 
-const fn amount(arguments: &BenchCompareArguments) -> Amount {
-    Amount {
-        file_bytes: arguments.size,
-        files: arguments.files,
-    }
+/// An option that says how to measure, if one is given.
+fn measuring_option(arguments: &BenchCompareArguments) -> Option<&'static str> {
+    let given = [
+        ("--workload", !arguments.workloads.is_empty()),
+        ("--rounds", arguments.rounds.is_some()),
+        ("--size", arguments.size.is_some()),
+        ("--files", arguments.files.is_some()),
+        ("--seed", arguments.seed.is_some()),
+        ("--baseline", arguments.baseline.is_some()),
+        ("--require", !arguments.requirements.is_empty()),
+        ("--output", arguments.output.is_some()),
+    ];
+    given
+        .into_iter()
+        .find(|(_, is_given)| *is_given)
+        .map(|(name, _)| name)
 }
 
 /// One workload on every target.
 struct Targets<'run> {
     workload: Workload,
-    arguments: &'run BenchCompareArguments,
+    plan: &'run Plan,
     terminal: &'run Terminal,
     stop: &'run AtomicBool,
 }
@@ -160,16 +212,16 @@ impl Series for Targets<'_> {
     type Error = anyhow::Error;
 
     fn title(&self, turn: Turn) -> String {
-        let label = &self.arguments.targets[turn.side].label;
+        let label = &self.plan.targets[turn.side].label;
         format!("{} {label}, round {}", self.workload.name(), turn.round + 1)
     }
 
     fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
-        let target = &self.arguments.targets[turn.side];
+        let target = &self.plan.targets[turn.side];
         let identity = identity(&target.label, &target.directory, turn.round)?;
-        let workload = self.workload.of(&target.directory, amount(self.arguments));
+        let workload = self.workload.of(&target.directory, self.plan.amount);
         // Each round has other contents, as a device that finds known blocks would look too fast.
-        let seed = self.arguments.seed.wrapping_add(u64::from(turn.round));
+        let seed = self.plan.seed.wrapping_add(u64::from(turn.round));
         let mut outcome = workload.run(seed, &self.terminal.bar, self.stop)?;
         outcome.workload["name"] = self.workload.name().into();
         for note in &mut outcome.notes {
@@ -179,7 +231,7 @@ impl Series for Targets<'_> {
     }
 
     fn failed(&mut self, turn: Turn, error: anyhow::Error) -> Result<String> {
-        let label = &self.arguments.targets[turn.side].label;
+        let label = &self.plan.targets[turn.side].label;
         let reason = output::with_causes(&error);
         Ok(format!(
             "{label} is left out of {}: {reason}",
@@ -189,8 +241,8 @@ impl Series for Targets<'_> {
 }
 
 /// Shows and writes what was measured.
-fn show(arguments: &BenchCompareArguments, mut runner: Runner<'_>) -> Result<Finding> {
-    let comparisons = Comparison::all(runner.records(), &arguments.baseline);
+fn show(arguments: &BenchCompareArguments, plan: &Plan, mut runner: Runner<'_>) -> Result<Finding> {
+    let comparisons = Comparison::all(runner.records(), &plan.baseline);
     if !arguments.json {
         output::print_bytes(show::tables(&comparisons).as_bytes())?;
     }

@@ -21,9 +21,9 @@ use crate::{Finding, output};
 /// Arguments of `tidegate bench history`.
 #[derive(Args, Debug)]
 pub struct HistoryArguments {
-    /// The action.
+    /// The action [default: list].
     #[command(subcommand)]
-    pub action: HistoryAction,
+    pub action: Option<HistoryAction>,
     /// File of the history [default: $TIDEGATE_HISTORY, or tidegate/history.db in $XDG_DATA_HOME]
     #[arg(long, value_name = "FILE", global = true)]
     pub history: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub enum HistoryAction {
 }
 
 /// Selects runs.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct FilterArguments {
     /// Only runs whose workload name contains this text, such as random-write or sqlite
     #[arg(long, value_name = "TEXT")]
@@ -65,7 +65,7 @@ pub struct FilterArguments {
 }
 
 /// Arguments of `tidegate bench history list`.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct ListArguments {
     /// Which runs.
     #[command(flatten)]
@@ -144,9 +144,11 @@ pub fn run(arguments: &HistoryArguments) -> Result<Finding> {
     let path = location(arguments.history.as_deref()).context(
         "there is no history: TIDEGATE_HISTORY is `off` or there is no home folder; name a file with --history",
     )?;
+    let list_all = HistoryAction::List(ListArguments::default());
+    let action = arguments.action.as_ref().unwrap_or(&list_all);
     let Some(mut history) = History::open_existing(&path)? else {
         // No run was ever stored: an empty list is right, and any other action names a missing run.
-        return match &arguments.action {
+        return match action {
             HistoryAction::List(_) => {
                 output::print_error(&format!("no run is stored in {}", path.display()));
                 Ok(Finding::Nothing)
@@ -154,7 +156,7 @@ pub fn run(arguments: &HistoryArguments) -> Result<Finding> {
             _ => bail!("{}: there is no history yet", path.display()),
         };
     };
-    match &arguments.action {
+    match action {
         HistoryAction::List(arguments) => list(&history, arguments)?,
         HistoryAction::Show(arguments) => show::run(&history, arguments)?,
         HistoryAction::Tag(arguments) => return tag(&mut history, arguments),

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::nearest::nearest;
+use crate::words::nearest;
 
 /// Why a job can't be run. Nothing was touched.
 #[derive(Debug, Error)]

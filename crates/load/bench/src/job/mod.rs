@@ -24,13 +24,11 @@
 //! of that kind; a step's own key wins over both, and the kind's defaults win over the general ones.
 
 mod error;
-mod nearest;
 mod parse;
 pub mod preset;
 pub mod table;
 
 pub use error::JobError;
-pub use nearest::nearest;
 
 /// The job that a file describes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::words::{unknown, words};
+
 /// Order and kind of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -58,61 +60,57 @@ impl Pattern {
     }
 }
 
+/// The names of patterns, in the order of help texts.
+const PATTERNS: [&str; 7] = [
+    "sequential-write",
+    "random-write",
+    "sequential-read",
+    "random-read",
+    "append",
+    "mixed:0 to mixed:100",
+    "sequential-mixed:0 to sequential-mixed:100",
+];
+
+/// Takes the names of fio (`--rw`) too; its mixed patterns read half of the records.
 impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let percent = |prefix| match text.strip_prefix(prefix).map(str::parse) {
+            Some(Ok(read_percent @ 0..=100)) => Some(read_percent),
+            _ => None,
+        };
+        if let Some(read_percent) = percent("mixed:") {
+            return Ok(Self::Mixed { read_percent });
+        }
+        if let Some(read_percent) = percent("sequential-mixed:") {
+            return Ok(Self::SequentialMixed { read_percent });
+        }
         match text {
-            "sequential-write" => Ok(Self::SequentialWrite),
-            "random-write" => Ok(Self::RandomWrite),
-            "sequential-read" => Ok(Self::SequentialRead),
-            "random-read" => Ok(Self::RandomRead),
+            "sequential-write" | "write" => Ok(Self::SequentialWrite),
+            "random-write" | "randwrite" => Ok(Self::RandomWrite),
+            "sequential-read" | "read" => Ok(Self::SequentialRead),
+            "random-read" | "randread" => Ok(Self::RandomRead),
             "append" => Ok(Self::Append),
-            _ => {
-                let percent = |prefix| match text.strip_prefix(prefix).map(str::parse) {
-                    Some(Ok(read_percent @ 0..=100)) => Some(read_percent),
-                    _ => None,
-                };
-                let random = percent("mixed:").map(|read_percent| Self::Mixed { read_percent });
-                let sequential = || {
-                    percent("sequential-mixed:").map(|read_percent| Self::SequentialMixed { read_percent })
-                };
-                random.or_else(sequential).ok_or_else(|| {
-                    format!(
-                        "`{text}` is none of sequential-write, random-write, sequential-read, random-read, append, \
-                         mixed:0 to mixed:100, sequential-mixed:0 to sequential-mixed:100"
-                    )
-                })
-            }
+            "randrw" => Ok(Self::Mixed { read_percent: 50 }),
+            "rw" | "readwrite" => Ok(Self::SequentialMixed { read_percent: 50 }),
+            _ => Err(unknown(text, &PATTERNS)),
         }
     }
 }
 
-/// Which records a random pattern visits. Patterns from the beginning to the end know one order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// A permutation: each record once, without a table in memory.
-    #[default]
-    EachOnce,
-    /// Each operation draws a record by itself; some come twice and some never.
-    WithReplacement,
-    /// The order of the original Mobibench, bit for bit; a table of eight bytes for each record.
-    Mobibench,
-}
-
-impl FromStr for Order {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "each-once" => Ok(Self::EachOnce),
-            "with-replacement" => Ok(Self::WithReplacement),
-            "mobibench" => Ok(Self::Mobibench),
-            _ => Err(format!(
-                "`{text}` is none of each-once, with-replacement, mobibench"
-            )),
-        }
+words! {
+    /// Which records a random pattern visits. Patterns from the beginning to the end know one order.
+    #[derive(Default)]
+    #[serde(rename_all = "snake_case")]
+    Order {
+        /// A permutation: each record once, without a table in memory.
+        #[default]
+        EachOnce = "each-once",
+        /// Each operation draws a record by itself; some come twice and some never.
+        WithReplacement = "with-replacement",
+        /// The order of the original Mobibench, bit for bit; a table of eight bytes for each record.
+        Mobibench = "mobibench",
     }
 }
 
@@ -142,29 +140,18 @@ impl Engine {
     }
 }
 
-/// The sync when all is written: `fsync` of each file, or `msync` of each mapping.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FinalSync {
-    /// There is none: data may be in memory when the run ends.
-    #[default]
-    None,
-    /// The last part of the timed window, before the close.
-    Timed,
-    /// Done and measured, but not part of the timed window.
-    Untimed,
-}
-
-impl FromStr for FinalSync {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "none" => Ok(Self::None),
-            "timed" => Ok(Self::Timed),
-            "untimed" => Ok(Self::Untimed),
-            _ => Err(format!("`{text}` is none of none, timed, untimed")),
-        }
+words! {
+    /// The sync when all is written: `fsync` of each file, or `msync` of each mapping.
+    #[derive(Default)]
+    #[serde(rename_all = "snake_case")]
+    FinalSync {
+        /// There is none: data may be in memory when the run ends.
+        #[default]
+        None = "none",
+        /// The last part of the timed window, before the close.
+        Timed = "timed",
+        /// Done and measured, but not part of the timed window.
+        Untimed = "untimed",
     }
 }
 
@@ -187,29 +174,18 @@ pub struct TimeLimit {
     pub run_ns: u64,
 }
 
-/// What the kernel is told about accesses to come (`posix_fadvise`, `madvise`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AccessAdvice {
-    /// Nothing.
-    #[default]
-    None,
-    /// Accesses will be sequential.
-    Sequential,
-    /// Accesses will be random: no read-ahead.
-    Random,
-}
-
-impl FromStr for AccessAdvice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "none" => Ok(Self::None),
-            "sequential" => Ok(Self::Sequential),
-            "random" => Ok(Self::Random),
-            _ => Err(format!("`{text}` is none of none, sequential, random")),
-        }
+words! {
+    /// What the kernel is told about accesses to come (`posix_fadvise`, `madvise`).
+    #[derive(Default)]
+    #[serde(rename_all = "snake_case")]
+    AccessAdvice {
+        /// Nothing.
+        #[default]
+        None = "none",
+        /// Accesses will be sequential.
+        Sequential = "sequential",
+        /// Accesses will be random: no read-ahead.
+        Random = "random",
     }
 }
 
@@ -246,28 +222,16 @@ pub enum WriteTarget {
     ExistingFile,
 }
 
-/// What the page cache holds of the test files when the timed window begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cache {
-    /// Nothing, as far as the system allows; the outcome says how it was tried and what was left.
-    Cold,
-    /// Everything that fits: each file is read once before.
-    Warm,
-    /// Whatever the preparation left.
-    AsIs,
-}
-
-impl FromStr for Cache {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "cold" => Ok(Self::Cold),
-            "warm" => Ok(Self::Warm),
-            "as-is" => Ok(Self::AsIs),
-            other => Err(format!("`{other}` is none of cold, warm, as-is")),
-        }
+words! {
+    /// What the page cache holds of the test files when the timed window begins.
+    #[serde(rename_all = "snake_case")]
+    Cache {
+        /// Nothing, as far as the system allows; the outcome says how it was tried and what was left.
+        Cold = "cold",
+        /// Everything that fits: each file is read once before.
+        Warm = "warm",
+        /// Whatever the preparation left.
+        AsIs = "as-is",
     }
 }
 
@@ -313,9 +277,39 @@ mod tests {
         assert_eq!("sequential-mixed:0".parse(), Ok(sequential));
         assert!(sequential.is_sequential() && sequential.reads() && sequential.writes());
         assert_eq!("append".parse(), Ok(Pattern::Append));
-        for text in ["mixed", "mixed:101", "write", ""] {
+        for text in ["mixed", "mixed:101", "writes", ""] {
             text.parse::<Pattern>().expect_err(text);
         }
+    }
+
+    #[test]
+    fn patterns_have_the_names_of_fio_too() {
+        for (fio, ours) in [
+            ("write", "sequential-write"),
+            ("randwrite", "random-write"),
+            ("read", "sequential-read"),
+            ("randread", "random-read"),
+            ("randrw", "mixed:50"),
+            ("rw", "sequential-mixed:50"),
+        ] {
+            assert_eq!(fio.parse::<Pattern>(), ours.parse(), "{fio}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_word_is_answered_with_the_one_that_was_meant() {
+        for (word, meant) in [("random-wirte", "random-write"), ("appnd", "append")] {
+            let message = word.parse::<Pattern>().unwrap_err();
+            assert!(
+                message.ends_with(&format!("; did you mean `{meant}`?")),
+                "{message}"
+            );
+        }
+        let message = "colder".parse::<Cache>().unwrap_err();
+        assert_eq!(
+            message,
+            "`colder` is none of cold, warm, as-is; did you mean `cold`?"
+        );
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::words::unknown;
+
 /// How data reaches the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -136,10 +138,7 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut modes = Self::ALL.into_iter().chain(Self::BARRIERS);
         let found = modes.find(|mode| mode.name() == text);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("`{text}` is none of {names}")
-        })
+        found.ok_or_else(|| unknown(text, &Self::ALL.map(Self::name)))
     }
 }
 

@@ -13,6 +13,7 @@ use clap::Args;
 
 use self::run::{JobRunArguments, run_job};
 use self::steps::{planned, vocabulary};
+use super::fio;
 use crate::Finding;
 use crate::output;
 
@@ -24,7 +25,7 @@ use crate::output;
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchRunArguments {
-    /// The job, in TOML; - is standard input
+    /// The job, in TOML or of fio; - is standard input
     pub job: PathBuf,
     /// An existing folder on the file system to measure; folders of its own are made in it and removed
     pub directory: PathBuf,
@@ -50,16 +51,25 @@ pub struct BenchJobArguments {
 
 /// Runs `tidegate bench run`.
 pub fn run(arguments: &BenchRunArguments) -> Result<Finding> {
+    let text = read_text(&arguments.job)?;
+    let (run, directory) = (&arguments.run, &arguments.directory);
+    if fio::is_fio_job(&text) {
+        return fio::run_job(&name(&arguments.job), &text, Some(directory), false, run);
+    }
     let vocabulary = vocabulary();
-    let job = read_job(&arguments.job, &vocabulary)?;
-    run_job(job, &vocabulary, &arguments.directory, &arguments.run)
+    let job = parse_job(&arguments.job, &text, &vocabulary)?;
+    run_job(job, &vocabulary, directory, run)
 }
 
 /// Runs `tidegate bench job`.
 pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
     let vocabulary = vocabulary();
     let text = if let Some(path) = &arguments.check {
-        check(&read_job(path, &vocabulary)?, &vocabulary)?
+        let text = read_text(path)?;
+        if fio::is_fio_job(&text) {
+            return fio::check(&name(path), &text);
+        }
+        check(&parse_job(path, &text, &vocabulary)?, &vocabulary)?
     } else if let Some(name) = &arguments.show_preset {
         preset(name)?.text.to_owned()
     } else {
@@ -69,23 +79,31 @@ pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// Reads a job file.
-pub fn read_job(path: &Path, vocabulary: &Vocabulary) -> Result<Job, JobError> {
-    let is_standard_input = path == Path::new("-");
-    let file = if is_standard_input {
+/// The name of a job file in messages.
+fn name(path: &Path) -> String {
+    if path == Path::new("-") {
         "standard input".to_owned()
     } else {
         path.display().to_string()
-    };
-    let text = if is_standard_input {
+    }
+}
+
+/// Reads a job file, or standard input for `-`.
+pub fn read_text(path: &Path) -> Result<String, JobError> {
+    let text = if path == Path::new("-") {
         io::read_to_string(io::stdin())
     } else {
         fs::read_to_string(path)
     };
-    match text {
-        Ok(text) => Job::parse(&file, &text, vocabulary),
-        Err(source) => Err(JobError::Read { file, source }),
-    }
+    text.map_err(|source| JobError::Read {
+        file: name(path),
+        source,
+    })
+}
+
+/// The job that the text of a file describes.
+pub fn parse_job(path: &Path, text: &str, vocabulary: &Vocabulary) -> Result<Job, JobError> {
+    Job::parse(&name(path), text, vocabulary)
 }
 
 /// The steps as the commands that would do the same alone.

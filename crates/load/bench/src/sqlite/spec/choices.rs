@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::words::words;
+
 /// Where the library comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -107,47 +109,9 @@ impl Operation {
     }
 }
 
-/// Makes an enum whose values are words: on the command line, in records and in SQL.
-macro_rules! words {
-    ($(#[$attribute:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
-        $(#[$attribute])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        pub enum $name { $($(#[$doc])* $variant,)+ }
-
-        impl $name {
-            /// Every value, in the order of help texts.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// The word that [`FromStr`] and SQL take.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.pad(self.name())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let found = Self::ALL.iter().find(|value| value.name().eq_ignore_ascii_case(text));
-                found.copied().ok_or_else(|| {
-                    let names: Vec<_> = Self::ALL.iter().map(|value| value.name()).collect();
-                    format!("`{text}` is none of {}", names.join(", "))
-                })
-            }
-        }
-    };
-}
-
 words! {
     /// How a transaction can be undone (`PRAGMA journal_mode`).
+    #[serde(rename_all = "lowercase")]
     Journal {
         /// A journal file, removed at commit.
         Delete = "delete",
@@ -166,6 +130,7 @@ words! {
 
 words! {
     /// How often SQLite waits for the medium (`PRAGMA synchronous`).
+    #[serde(rename_all = "lowercase")]
     Synchronous {
         /// Never.
         Off = "off",
@@ -180,6 +145,7 @@ words! {
 
 words! {
     /// Inside or outside the timed window.
+    #[serde(rename_all = "lowercase")]
     Place {
         /// Part of the time that rates are computed from.
         Inside = "inside",
@@ -190,6 +156,7 @@ words! {
 
 words! {
     /// How statements reach the library.
+    #[serde(rename_all = "lowercase")]
     StatementStyle {
         /// Prepared once, with values bound: what applications do.
         Prepared = "prepared",
@@ -200,6 +167,7 @@ words! {
 
 words! {
     /// What a transaction is made of.
+    #[serde(rename_all = "lowercase")]
     TransactionShape {
         /// BEGIN, a statement for each table of each database, COMMIT: the original as it is today.
         Explicit = "explicit",
@@ -210,6 +178,7 @@ words! {
 
 words! {
     /// The rows that transactions meet.
+    #[serde(rename_all = "lowercase")]
     KeyOrder {
         /// In ascending order.
         Sequential = "sequential",
@@ -224,6 +193,7 @@ words! {
 
 words! {
     /// What is written.
+    #[serde(rename_all = "lowercase")]
     Values {
         /// 100 bytes that are different each time.
         Distinct = "distinct",
