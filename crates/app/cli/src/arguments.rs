@@ -14,6 +14,7 @@ use crate::array_command::ArrayCommand;
 use crate::bench_command::BenchArguments;
 use crate::demo::arguments::DemoArguments;
 use crate::emmc_command::EmmcCommand;
+use crate::inspect::InspectArguments;
 use crate::mobibench::arguments::MobibenchArguments;
 use crate::nand_command::NandCommand;
 use crate::quantity::{parse_bytes, parse_duration};
@@ -49,6 +50,9 @@ pub enum Command {
     Unmount(UnmountArguments),
     /// Show the counters of a mount: requests, backing writes, buffer, errors
     Stats(StatsArguments),
+    /// Identify a file: flash image, file system, trace or job, with its geometry and the next command
+    #[command(visible_alias = "identify")]
+    Inspect(InspectArguments),
     /// Measure any file system through system calls
     Bench(Box<BenchArguments>),
     /// Measure as the original Mobibench does, with its options and result lines; also through a link named mobibench

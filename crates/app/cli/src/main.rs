@@ -15,6 +15,7 @@ mod demo;
 mod emmc_command;
 mod end_status;
 mod history_command;
+mod inspect;
 mod invocation;
 mod manual;
 mod mobibench;
@@ -85,6 +86,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Mount(arguments) => mount::run(arguments, words)?,
         Command::Unmount(arguments) => unmount::run(arguments)?,
         Command::Stats(arguments) => stats::run(arguments)?,
+        Command::Inspect(arguments) => return inspect::run(arguments),
         Command::Bench(arguments) => return bench_command::run(arguments),
         Command::Replay(arguments) => return bench_command::repeat::run(arguments),
         Command::Trace(command) => return trace_command::run(command, words),

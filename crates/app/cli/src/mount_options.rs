@@ -11,6 +11,7 @@ use buffer::{BufferConfig, Flusher};
 use fuse::{MountConfig, Switch};
 
 use crate::arguments::{IoUnit, MountArguments, StreamAfter, parse_io_unit, parse_stream_after, parse_umask};
+use crate::inspect::{FOLDERS, not_understood};
 use crate::mount_table::resolve_without_entering;
 use crate::quantity::{parse_bytes, parse_duration};
 
@@ -320,7 +321,8 @@ impl Settings {
             .canonicalize()
             .with_context(|| format!("source {} can't be used", arguments.source.display()))?;
         if !source.is_dir() {
-            bail!("source {} is not a folder", source.display());
+            let error = anyhow!("source {} is not a folder", source.display());
+            return Err(not_understood(&source, "a folder", &FOLDERS, error));
         }
         let mountpoint = resolve_without_entering(&arguments.mountpoint)?;
         let buffer = self.buffer_config()?;

@@ -7,9 +7,11 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use clap::Args;
 use media::{Nand, NandGeometry};
-use nand::{Access, ChipModel, FileNand, ImageKind, MtdNand, PlainImage, Preset, RawNand};
+use nand::{Access, ChipModel, FileError, FileNand, ImageKind, MtdNand, PlainImage, Preset, RawNand};
 
+use crate::inspect::{FLASH, not_understood};
 use crate::quantity::parse_bytes;
+use crate::ubi_command::chip::{guessed_image, open_guessed};
 
 /// The chip of an image without a side-car.
 #[derive(Args, Clone, Debug, Default)]
@@ -128,7 +130,20 @@ impl Device {
             }
             return Ok(Self::Mtd(Box::new(device)));
         }
-        let chip = FileNand::open(path, access, geometry.plain()?)?;
+        let chip = match FileNand::open(path, access, geometry.plain()?) {
+            Err(error @ FileError::UnknownChip { .. }) => {
+                // The guess of a page may be too large, which does not matter to a reader.
+                let guessed = match access {
+                    Access::ReadOnly => guessed_image(path)?,
+                    Access::ReadWrite => None,
+                };
+                let Some(guessed) = guessed else {
+                    return Err(not_understood(path, "a NAND image", &FLASH, error.into()));
+                };
+                open_guessed(path, access, guessed)?
+            }
+            opened => opened?,
+        };
         Ok(Self::File(Box::new(chip)))
     }
 

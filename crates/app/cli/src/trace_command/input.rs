@@ -11,6 +11,7 @@ use formats::native::StoredHeader;
 use formats::{BadLines, Format, ReadOptions, Skipped, TraceSource};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::inspect::{BLOCK_TRACES, not_understood};
 use crate::output;
 
 /// Number of items between two updates of the bar.
@@ -50,7 +51,13 @@ impl InputArguments {
             let reader = Box::new(BufReader::with_capacity(1 << 18, stdin()));
             formats::open_reader(reader, Path::new("standard input"), options)?
         } else {
-            formats::open(&self.input, options)?
+            formats::open(&self.input, options).map_err(|error| match error {
+                formats::ReadError::UnknownFormat { .. } => {
+                    let expected = "a trace of block requests";
+                    not_understood(&self.input, expected, &BLOCK_TRACES, error.into())
+                }
+                error => error.into(),
+            })?
         })
     }
 

@@ -3,12 +3,15 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use fsmap::{Class, Content, FileKind, Flush, JournalDetail, Life, Options, OwnerMap, Piece, SECTOR_BYTES};
+use fsmap::{
+    Class, Content, FileKind, Flush, JournalDetail, Life, OpenError, Options, OwnerMap, Piece, SECTOR_BYTES,
+};
 use serde_json::{Map, Value, json};
 
 use crate::Finding;
+use crate::inspect::{MEDIA, not_understood};
 use crate::output::{self, Printed};
 use crate::quantity::{parse_bytes, show_bytes};
 
@@ -94,7 +97,14 @@ pub fn run(arguments: &TraceMapArguments) -> Result<Finding> {
         },
         flush: if arguments.flush { Flush::Yes } else { Flush::No },
     };
-    let map = OwnerMap::open(&arguments.target, &options).context("there is no map")?;
+    let map = OwnerMap::open(&arguments.target, &options).map_err(|error| match error {
+        OpenError::Unsupported { .. } => {
+            let expected = "a file system with a map";
+            let error = anyhow::Error::new(error).context("there is no map");
+            not_understood(&arguments.target, expected, &MEDIA, error)
+        }
+        error => anyhow::Error::new(error).context("there is no map"),
+    })?;
     report(&map);
     if arguments.summary {
         summary(&map, arguments.json)?;

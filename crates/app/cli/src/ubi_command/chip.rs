@@ -11,8 +11,9 @@ use media::{Nand, NandGeometry};
 use nand::{
     Access, ChipModel, FileError, FileNand, ImageKind, Lateness, MtdNand, PlainImage, RealClock, RealTime,
 };
-use ubi::{AttachOptions, AttachedBy, FastmapUse, MemberState, Scanned, Ubi, VolumeId, Work};
+use ubi::{AttachOptions, AttachedBy, FastmapUse, GuessedShape, MemberState, Scanned, Ubi, VolumeId, Work};
 
+use crate::inspect::{FLASH, not_understood};
 use crate::output::print_error;
 use crate::quantity::{parse_bytes, show_bytes};
 
@@ -48,7 +49,7 @@ pub struct ChipArguments {
 pub type Chip = Box<dyn Nand>;
 
 /// Bytes of an image that are searched for headers to guess its geometry: a few blocks even of the largest chips.
-const GUESS_BYTES: u64 = 64 << 20;
+pub const GUESS_BYTES: u64 = 64 << 20;
 
 impl ChipArguments {
     /// The members of the array if several chips are named, otherwise `None`.
@@ -159,31 +160,24 @@ impl ChipArguments {
             ubi::AttachError::Device(_) => String::new(),
             _ => format!("; run `tidegate ubi check {image}` to list what is wrong"),
         };
-        anyhow!("{error}{next}")
+        let foreign = matches!(error, ubi::AttachError::NotUbi { .. });
+        let explained = anyhow!("{error}{next}");
+        match foreign {
+            true => not_understood(&self.image, "a UBI image", &FLASH, explained),
+            false => explained,
+        }
     }
 
     fn open_guessed(&self, access: Access) -> Result<FileNand> {
-        let shape = File::open(&self.image)
-            .and_then(|file| ubi::guess_shape(file, GUESS_BYTES))
-            .with_context(|| format!("{} can't be read", self.image.display()))?;
-        let Some(shape) = shape else {
-            bail!(
+        let guessed = guessed_image(&self.image)?.ok_or_else(|| {
+            let error = anyhow!(
                 "{}: the shape of the chip is unknown: there is no side-car, and no two blocks with UBI headers to guess it \
                  from; say it with --page and --block, and --oob if the image has OOB data",
                 self.image.display()
             );
-        };
-        let geometry = geometry(
-            shape.page_bytes,
-            shape.block_bytes,
-            shape.subpage_bytes,
-            shape.oob_bytes,
-        )?;
-        Ok(FileNand::open(
-            &self.image,
-            access,
-            Some(plain(geometry, shape.oob_bytes)),
-        )?)
+            not_understood(&self.image, "a UBI image", &FLASH, error)
+        })?;
+        open_guessed(&self.image, access, guessed)
     }
 
     fn said_shape(&self) -> Result<Option<PlainImage>> {
@@ -196,6 +190,38 @@ impl ChipArguments {
     }
 }
 
+/// Opens an image whose shape was guessed; one that is truncated can be read, and says so.
+pub fn open_guessed(image: &Path, access: Access, guessed: PlainImage) -> Result<FileNand> {
+    if access == Access::ReadWrite {
+        return Ok(FileNand::open(image, access, Some(guessed))?);
+    }
+    let chip = FileNand::open_truncated(image, guessed)?;
+    if let Some(missing) = chip.missing_bytes() {
+        print_error(&format!(
+            "{}: truncated: the last block lacks {missing} bytes, which are read as erased",
+            image.display()
+        ));
+    }
+    Ok(chip)
+}
+
+/// The shape of an image without a side-car, guessed from its UBI headers.
+pub fn guessed_image(image: &Path) -> Result<Option<PlainImage>> {
+    let shape = File::open(image)
+        .and_then(|file| ubi::guess_shape(file, GUESS_BYTES))
+        .with_context(|| format!("{} can't be read", image.display()))?;
+    let plain = |shape: GuessedShape| {
+        let geometry = geometry(
+            shape.page_bytes,
+            shape.block_bytes,
+            shape.subpage_bytes,
+            shape.oob_bytes,
+        )?;
+        Ok(plain(geometry, shape.oob_bytes))
+    };
+    shape.map(plain).transpose()
+}
+
 /// Makes chips take the time of their timing model, on one real clock that all of them share.
 pub fn in_real_time(chips: Vec<Chip>) -> Vec<Chip> {
     let moment = chips.iter().map(|chip| chip.clock().now()).max();
@@ -205,7 +231,8 @@ pub fn in_real_time(chips: Vec<Chip>) -> Vec<Chip> {
     chips.into_iter().map(edge).collect()
 }
 
-fn plain(geometry: NandGeometry, oob: u32) -> PlainImage {
+/// An image of that shape without a side-car; with OOB areas, where a page has any in it.
+pub fn plain(geometry: NandGeometry, oob: u32) -> PlainImage {
     PlainImage {
         model: ChipModel::new(geometry),
         kind: match oob {

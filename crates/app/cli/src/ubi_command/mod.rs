@@ -5,7 +5,7 @@ mod check;
 pub mod chip;
 pub mod dump;
 pub mod format;
-mod info;
+pub mod info;
 mod ini;
 mod scrub;
 pub mod several;

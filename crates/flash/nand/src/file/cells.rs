@@ -22,6 +22,8 @@ pub struct FileCells {
     access: Access,
     /// Time of the last change.
     pub(super) now: Nanos,
+    /// Size of a truncated image, bytes; what its last block lacks reads as erased. `None` for a whole image.
+    pub(super) truncated_at: Option<u64>,
     /// An erased block as it is in the image; made at the first erase.
     erased_block: Vec<u8>,
 }
@@ -42,6 +44,7 @@ impl FileCells {
             kind,
             access,
             now,
+            truncated_at: None,
             erased_block: Vec::new(),
         }
     }
@@ -82,6 +85,19 @@ impl FileCells {
         self.image.write_all_at(&oob, at)
     }
 
+    /// Reads bytes of the image; 0xFF for those that a truncated image lacks.
+    fn fill(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        let there = match self.truncated_at {
+            None => out.len(),
+            Some(end) => {
+                usize::try_from(end.saturating_sub(at)).map_or(out.len(), |there| there.min(out.len()))
+            }
+        };
+        let (there, missing) = out.split_at_mut(there);
+        missing.fill(0xFF);
+        self.image.read_exact_at(there, at)
+    }
+
     fn oob_at(&self, peb: Peb, page: Page) -> u64 {
         self.at(peb, self.geometry.page_start(page)) + u64::from(self.geometry.page_bytes())
     }
@@ -99,7 +115,7 @@ impl FileCells {
         let used = used.next_multiple_of(index(self.geometry.subpage_bytes()));
         let mut mark = [0xFF];
         if self.has_marks() {
-            self.image.read_exact_at(&mut mark, self.mark_at(peb))?;
+            self.fill(&mut mark, self.mark_at(peb))?;
         }
         Ok(BlockState {
             programmed_bytes: u32::try_from(used).expect("a block is below 4 GiB"),
@@ -159,12 +175,12 @@ impl FileCells {
 impl Cells for FileCells {
     fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> io::Result<()> {
         if self.kind == ImageKind::Data {
-            return self.image.read_exact_at(out, self.at(peb, offset));
+            return self.fill(out, self.at(peb, offset));
         }
         for part in self.geometry.page_parts(offset, out.len()) {
             let start = self.geometry.page_start(part.page) + part.start;
             let bytes = &mut out[part.at..part.at + index(part.len)];
-            self.image.read_exact_at(bytes, self.at(peb, start))?;
+            self.fill(bytes, self.at(peb, start))?;
         }
         Ok(())
     }
@@ -203,8 +219,7 @@ impl Cells for FileCells {
             return Ok(false);
         }
         let len = out.len().min(index(self.geometry.oob_bytes()));
-        self.image
-            .read_exact_at(&mut out[..len], self.oob_at(peb, page))?;
+        self.fill(&mut out[..len], self.oob_at(peb, page))?;
         Ok(true)
     }
 

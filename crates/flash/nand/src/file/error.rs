@@ -53,8 +53,8 @@ pub enum FileError {
     },
     /// The file size is not a whole number of blocks.
     #[error(
-        "{}: {found} bytes are no whole number of blocks of {block_bytes} bytes; \
-         check the geometry, and give --with-oob exactly when the image holds OOB areas", path.display()
+        "{}: {found} bytes are no whole number of blocks of {block_bytes} bytes: the geometry or the size of OOB areas is \
+         wrong, or the image is truncated", path.display()
     )]
     PartialBlock {
         /// The image.

@@ -99,6 +99,21 @@ impl FileNand {
     /// Opens a chip in a file. `plain` describes an image without a side-car; a side-car is created if the access
     /// allows writing. If there is a side-car, `plain` must agree with it.
     pub fn open(path: &Path, access: Access, plain: Option<PlainImage>) -> Result<Self, FileError> {
+        Self::open_image(path, access, plain, LastBlock::Whole)
+    }
+
+    /// Opens an image read-only whose last block may be truncated ([`FileNand::missing_bytes`]). For a geometry that is
+    /// certain: with a wrong one nearly every image looks truncated.
+    pub fn open_truncated(path: &Path, plain: PlainImage) -> Result<Self, FileError> {
+        Self::open_image(path, Access::ReadOnly, Some(plain), LastBlock::MayBeTruncated)
+    }
+
+    fn open_image(
+        path: &Path,
+        access: Access,
+        plain: Option<PlainImage>,
+        last_block: LastBlock,
+    ) -> Result<Self, FileError> {
         let image = options(access)
             .open(path)
             .map_err(|source| host(path, "opening the image", source))?;
@@ -116,7 +131,7 @@ impl FileNand {
         let name = path.display().to_string();
         let (header, cells, blocks, now) = match sidecar {
             Some(sidecar) => recorded(path, image, sidecar, access, plain, length)?,
-            None => adopted(path, image, access, plain, length)?,
+            None => adopted(path, image, access, plain, last_block, length)?,
         };
         let chip = Self::from_parts(&name, header.model, header.faults, cells, blocks, now);
         Ok(chip.with_access(access))
@@ -127,6 +142,21 @@ impl FileNand {
     pub fn image_kind(&self) -> ImageKind {
         self.cells().kind
     }
+
+    /// Bytes that the last block of a truncated image lacks; they read as erased. `None` for a whole image.
+    #[must_use]
+    pub fn missing_bytes(&self) -> Option<u64> {
+        let cells = self.cells();
+        let expected = cells.block_stride() * u64::from(cells.geometry.blocks());
+        Some(expected.saturating_sub(cells.truncated_at?))
+    }
+}
+
+/// Condition for the size of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastBlock {
+    Whole,
+    MayBeTruncated,
 }
 
 type Opened = (Header, FileCells, Vec<BlockState>, Nanos);
@@ -203,6 +233,7 @@ fn adopted(
     image: File,
     access: Access,
     plain: Option<PlainImage>,
+    last_block: LastBlock,
     length: u64,
 ) -> Result<Opened, FileError> {
     let Some(PlainImage { model, kind }) = plain else {
@@ -210,9 +241,12 @@ fn adopted(
     };
     let mut cells = FileCells::new(image, None, model.geometry, kind, access, Nanos::ZERO);
     let block_bytes = cells.block_stride();
-    let geometry = u32::try_from(length / block_bytes)
+    let is_whole = length.is_multiple_of(block_bytes);
+    let may_lack_bytes = last_block == LastBlock::MayBeTruncated && length > block_bytes;
+    cells.truncated_at = (!is_whole).then_some(length);
+    let geometry = u32::try_from(length.div_ceil(block_bytes))
         .ok()
-        .filter(|_| length.is_multiple_of(block_bytes))
+        .filter(|_| is_whole || may_lack_bytes)
         .and_then(|blocks| model.geometry.with_blocks(blocks).ok())
         .ok_or_else(|| FileError::PartialBlock {
             path: path.into(),

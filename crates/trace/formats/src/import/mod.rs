@@ -22,5 +22,5 @@ mod ready;
 pub(crate) mod rwbs;
 mod text_source;
 
-pub use detect::{Format, ReadOptions, open, open_reader};
+pub use detect::{Format, ReadOptions, detect, open, open_reader};
 pub use lines::{BadLines, Skipped, SkippedLine};

@@ -22,6 +22,7 @@ use self::superblock::{Superblock, compat, incompat};
 use crate::OpenError;
 use crate::finding::{FindingKind, Findings, Place};
 use crate::options::{JournalDetail, Options};
+use crate::probe::{Probed, problems};
 use crate::resolve::{Claim, resolve};
 use crate::source::Source;
 use crate::volume::{FileSystemKind, Volume};
@@ -92,6 +93,19 @@ pub(crate) fn map(source: &Source, base: u64, options: &Options) -> Result<Volum
         inode_tables,
         logged,
         findings,
+    })
+}
+
+/// Identifies the file system by its superblock.
+pub(crate) fn summary(source: &Source, base: u64) -> Option<Probed> {
+    let mut findings = Findings::default();
+    let superblock = superblock::read(source, &mut findings)?;
+    Some(Probed {
+        kind: FileSystemKind::Ext,
+        description: describe(&superblock),
+        base,
+        length: superblock.blocks.saturating_mul(superblock.block_bytes),
+        problems: problems(&findings),
     })
 }
 

@@ -17,6 +17,7 @@ use crate::OpenError;
 use crate::block_type::BlockType;
 use crate::bytes::le32;
 use crate::finding::{FindingKind, Findings, Place};
+use crate::probe::{Probed, problems};
 use crate::resolve::{Claim, NO_FILE, Rank, push_joined, resolve};
 use crate::source::Source;
 use crate::volume::Volume;
@@ -42,19 +43,9 @@ pub(crate) fn map(source: &Source, base: u64) -> Result<Volume, OpenError> {
     let mut ranges = resolve(claims, &mut findings, show);
     files.connect(&mut findings);
     ranges.owners = fill(&boot, &mut table, &ranges.owners, &mut findings);
-    let label = if boot.label.is_empty() {
-        String::new()
-    } else {
-        format!(" {:?}", boot.label)
-    };
     Ok(Volume {
         kind: boot.kind,
-        description: format!(
-            "{}{label}, {} clusters of {} bytes",
-            boot.kind.as_str(),
-            boot.cluster_end.saturating_sub(2),
-            boot.cluster_bytes
-        ),
+        description: describe(&boot),
         base,
         length: boot.length,
         block_bytes: boot.cluster_bytes,
@@ -64,6 +55,33 @@ pub(crate) fn map(source: &Source, base: u64) -> Result<Volume, OpenError> {
         logged: Vec::new(),
         findings,
     })
+}
+
+/// Identifies the file system by its boot record.
+pub(crate) fn summary(source: &Source, base: u64) -> Option<Probed> {
+    let mut findings = Findings::default();
+    let boot = boot::read(source, &mut findings)?;
+    Some(Probed {
+        kind: boot.kind,
+        description: describe(&boot),
+        base,
+        length: boot.length,
+        problems: problems(&findings),
+    })
+}
+
+fn describe(boot: &Boot) -> String {
+    let label = if boot.label.is_empty() {
+        String::new()
+    } else {
+        format!(" {:?}", boot.label)
+    };
+    format!(
+        "{}{label}, {} clusters of {} bytes",
+        boot.kind.as_str(),
+        boot.cluster_end.saturating_sub(2),
+        boot.cluster_bytes
+    )
 }
 
 fn claim_layout(source: &Source, boot: &Boot, claims: &mut Vec<Claim>, findings: &mut Findings) {
