@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use bench::replay::formats::{Format, Ipc, ReadOptions, TraceError, USUAL_CALLS_MAX, format_of, read_trace};
 use bench::replay::{DirectIo, Replay, ReplaySpec, Speed};
 use bench::{Cache, Workload};
 use clap::Args;
+use formats::calls::{Format, Ipc, ReadOptions, TraceError, USUAL_CALLS_MAX, format_of, read_trace};
 use results::call_trace::Trace;
 
 use crate::bench_command::repeat::BenchCommonArguments;

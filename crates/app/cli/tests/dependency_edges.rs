@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("passfs", &["vfs"]),
     ("buffer", &["vfs"]),
     ("fuse", &["vfs"]),
-    ("bench", &["formats", "results"]),
+    ("bench", &["results"]),
     ("trace", &["fsmap", "results"]),
     ("fsmap", &[]),
     ("formats", &["outfile", "results"]),
@@ -53,7 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Additional dependencies permitted in tests.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
-    ("bench", &["runner"]),
+    ("bench", &["formats", "runner"]),
     ("media", &["media"]),
     ("nand", &["media", "testkit"]),
     ("buffer", &["passfs", "testkit"]),

@@ -1,4 +1,5 @@
-//! Block traces in files: the native columns, and the formats of other tools.
+//! Traces in files: block traces in the native columns and in the formats of other tools, and traces of calls
+//! ([`calls`]) for replays.
 //!
 //! A [`TraceSource`] yields a trace item by item, a [`TraceSink`] accepts it; both hold only items in progress, so that
 //! a trace may be larger than memory. The values are those of [`results::block_trace`].
@@ -11,6 +12,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub mod calls;
 mod error;
 pub mod export;
 pub mod import;

@@ -8,9 +8,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use bench::replay::formats::{Format, ReadOptions, read_trace};
 use bench::replay::{DirectIo, ReplayOutcome, ReplaySpec, Speed};
 use bench::{Cache, Measurement};
+use formats::calls::{Format, ReadOptions, read_trace};
 use results::call_trace::{Action, Trace};
 use results::nearest_f64;
 

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use testkit::hostile::{change_bytes, change_text};
 use testkit::prng::Prng;
 
-pub const BLKPARSE: &str = include_str!("../../../../load/bench/tests/traces/blkparse.txt");
-const STRACE: &str = include_str!("../../../../load/bench/tests/traces/strace.txt");
+pub const BLKPARSE: &str = include_str!("../../../../trace/formats/tests/traces/blkparse.txt");
+const STRACE: &str = include_str!("../../../../trace/formats/tests/traces/strace.txt");
 pub const FIO: &str = "[global]
 rw=randwrite
 bs=4k

@@ -3,19 +3,19 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use bench::replay::formats as calls;
 use emmc::card::CardFile;
 use emmc::host::HostFile;
+use formats::calls;
 use formats::{BadLines, Format, ReadOptions, open_reader};
 use live::{Description, Store};
 use testkit::hostile::{Decoder, Kind};
 
 use super::commands::{BLKPARSE, FIO, blktrace, run_in};
 
-const STRACE: &str = include_str!("../../../../load/bench/tests/traces/strace.txt");
-const MOBIGEN: &str = include_str!("../../../../load/bench/tests/traces/mobigen.txt");
-const IOLOG_2: &str = include_str!("../../../../load/bench/tests/traces/fio-iolog-2.txt");
-const IOLOG_3: &str = include_str!("../../../../load/bench/tests/traces/fio-iolog-3.txt");
+const STRACE: &str = include_str!("../../../../trace/formats/tests/traces/strace.txt");
+const MOBIGEN: &str = include_str!("../../../../trace/formats/tests/traces/mobigen.txt");
+const IOLOG_2: &str = include_str!("../../../../trace/formats/tests/traces/fio-iolog-2.txt");
+const IOLOG_3: &str = include_str!("../../../../trace/formats/tests/traces/fio-iolog-3.txt");
 
 const MOST: &str = "    0.000000000\tA\tWS\t23004888\t   8\t4767\t     IntentService[]\tM
     0.000111615\tQ\tWS\t23004888\t   8\t4767\t     IntentService[]\tM

@@ -15,7 +15,6 @@
 
 mod act;
 mod descriptor;
-pub mod formats;
 mod initial;
 mod lane;
 mod outcome;

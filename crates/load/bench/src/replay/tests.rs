@@ -6,8 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use results::call_trace::{Action, Handle, Layer, OpenFlags, Outcome, Trace};
 
+use formats::calls::{Format, NAMES, ReadOptions, detect, parse};
+
 use super::*;
 use crate::Measurement;
+use crate::order::mixed;
 use crate::progress::NoProgress;
 
 fn spec(directory: &Path) -> ReplaySpec {
@@ -353,4 +356,84 @@ fn a_record_says_the_layer_and_what_was_left_out() {
     assert!((record.counters["skipped_count"] - 3.0).abs() < f64::EPSILON);
     assert_eq!(record.sample("open").unwrap().operations_count, 1);
     assert!(record.complete);
+}
+
+const SAMPLES: [(Format, &str); 5] = [
+    (
+        Format::Mobigen,
+        include_str!("../../../../trace/formats/tests/traces/mobigen.txt"),
+    ),
+    (
+        Format::Strace,
+        include_str!("../../../../trace/formats/tests/traces/strace.txt"),
+    ),
+    (
+        Format::FioIolog,
+        include_str!("../../../../trace/formats/tests/traces/fio-iolog-2.txt"),
+    ),
+    (
+        Format::FioIolog,
+        include_str!("../../../../trace/formats/tests/traces/fio-iolog-3.txt"),
+    ),
+    (
+        Format::Blkparse,
+        include_str!("../../../../trace/formats/tests/traces/blkparse.txt"),
+    ),
+];
+
+/// Samples with bytes changed, cut, doubled and put together, and plain noise: an answer comes, of whatever kind.
+#[test]
+fn no_trace_panics_in_reader_or_plan() {
+    let words = [
+        "<unfinished ...>",
+        "\"",
+        "(",
+        ")",
+        "<",
+        ">",
+        "=",
+        "-1",
+        "\\",
+        "[pid 5]",
+        "99999999999999999999",
+        ",",
+        "{",
+    ];
+    for (format, text) in SAMPLES {
+        for seed in 0..400_u64 {
+            let mut bytes = text.as_bytes().to_vec();
+            let random = |step: u64| usize::try_from(mixed(seed * 1000 + step) >> 33).unwrap();
+            for step in 0..1 + seed % 20 {
+                let place = random(step * 5) % (bytes.len() + 1);
+                match random(step * 5 + 1) % 4 {
+                    0 => bytes.truncate(place.max(1)),
+                    1 => {
+                        let word = words[random(step * 5 + 2) % words.len()];
+                        bytes.splice(place..place, word.bytes());
+                    }
+                    2 => {
+                        let value = u8::try_from(random(step * 5 + 3) % 256).unwrap();
+                        let place = place.min(bytes.len() - 1);
+                        bytes[place] = value;
+                    }
+                    _ => {
+                        let end = (place + random(step * 5 + 4) % 200).min(bytes.len());
+                        bytes.drain(place..end);
+                    }
+                }
+                if bytes.is_empty() {
+                    bytes.push(b'\n');
+                }
+            }
+            for other in NAMES.map(|(format, _)| format) {
+                let answer = parse(bytes.as_slice(), Path::new("x"), other, ReadOptions::USUAL);
+                if let Ok(trace) = &answer
+                    && other == format
+                {
+                    Plan::of(trace).unwrap();
+                }
+            }
+            let _ = detect(&bytes);
+        }
+    }
 }

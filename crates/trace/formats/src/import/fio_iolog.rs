@@ -14,6 +14,8 @@ use super::assembly::Assembly;
 use super::clock::digits;
 use super::text_source::{Expected, LineParser};
 
+pub(crate) const HEADER: &str = "`fio version 2 iolog` or `fio version 3 iolog`";
+
 const LINE: &str = "`FILE ACTION` or `FILE ACTION OFFSET LENGTH` of an I/O log of fio";
 
 /// A log with more files is considered damaged.
@@ -21,29 +23,44 @@ const FILES_MAX: usize = 4096;
 
 /// Version of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+pub(crate) enum Version {
     Two,
     Three,
 }
 
-/// Reads lines of an I/O log.
-#[derive(Debug, Default)]
-pub struct FioIologParser {
-    version: Option<Version>,
-    files: HashMap<String, (DeviceNumber, Arc<str>)>,
-    clock_ns: u64,
-    ragged: u64,
+/// A line of a log. A name may contain blanks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry<'line> {
+    /// `add`, `open` or `close`.
+    File { name: &'line str, action: &'line str },
+    /// An access other than `wait`.
+    Access {
+        name: &'line str,
+        action: &'line str,
+        offset: u64,
+        length: u64,
+    },
 }
 
-impl LineParser for FioIologParser {
-    fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
+/// Reads the lines of a log and keeps its clock.
+#[derive(Debug, Default)]
+pub(crate) struct LogReader {
+    /// `None` before the first line.
+    pub version: Option<Version>,
+    /// Time of the last line.
+    pub clock_ns: u64,
+}
+
+impl LogReader {
+    /// The entry of a line; `None` for the header and for waits.
+    pub fn entry<'line>(&mut self, line: &'line str) -> Result<Option<Entry<'line>>, Expected> {
         let Some(version) = self.version else {
             self.version = match line.trim_ascii() {
                 "fio version 2 iolog" => Some(Version::Two),
                 "fio version 3 iolog" => Some(Version::Three),
-                _ => return Err(Expected("`fio version 2 iolog` or `fio version 3 iolog`")),
+                _ => return Err(Expected(HEADER)),
             };
-            return Ok(());
+            return Ok(None);
         };
         // A name may contain blanks, so the words are counted from the end.
         let mut line = line.trim_ascii();
@@ -57,14 +74,48 @@ impl LineParser for FioIologParser {
         }
         let (before, last) = line.rsplit_once(' ').ok_or(Expected(LINE))?;
         if matches!(last, "add" | "open" | "close") {
-            self.file(before, assembly)?;
-            return Ok(());
+            let (name, action) = (before.trim_ascii_end(), last);
+            return Ok(Some(Entry::File { name, action }));
         }
+        let Some((before, offset)) = before.trim_ascii_end().rsplit_once(' ') else {
+            return Err(Expected("add, open or close"));
+        };
         let length = digits(last).ok_or(Expected("a length in bytes"))?;
-        let (before, offset) = before.trim_ascii_end().rsplit_once(' ').ok_or(Expected(LINE))?;
         let offset = digits(offset).ok_or(Expected("an offset in bytes"))?;
         let (name, action) = before.trim_ascii_end().rsplit_once(' ').ok_or(Expected(LINE))?;
-        self.access(name, action, offset, length, assembly)
+        if action == "wait" {
+            self.clock_ns = self.clock_ns.saturating_add(offset.saturating_mul(1000));
+            return Ok(None);
+        }
+        Ok(Some(Entry::Access {
+            name: name.trim_ascii_end(),
+            action,
+            offset,
+            length,
+        }))
+    }
+}
+
+/// Reads lines of an I/O log.
+#[derive(Debug, Default)]
+pub struct FioIologParser {
+    log: LogReader,
+    files: HashMap<String, (DeviceNumber, Arc<str>)>,
+    ragged: u64,
+}
+
+impl LineParser for FioIologParser {
+    fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
+        match self.log.entry(line)? {
+            None => Ok(()),
+            Some(Entry::File { name, .. }) => self.file(name, assembly).map(drop),
+            Some(Entry::Access {
+                name,
+                action,
+                offset,
+                length,
+            }) => self.access(name, action, offset, length, assembly),
+        }
     }
 
     fn end(&mut self, assembly: &mut Assembly) {
@@ -125,10 +176,6 @@ impl FioIologParser {
             "write" => Operation::Write,
             "trim" => Operation::Discard,
             "sync" | "datasync" => Operation::Flush,
-            "wait" => {
-                self.clock_ns = self.clock_ns.saturating_add(offset.saturating_mul(1000));
-                return Ok(());
-            }
             _ => return Err(Expected("read, write, trim, sync, datasync or wait")),
         };
         let (device, path) = self.file(name, assembly)?;
@@ -154,7 +201,7 @@ impl FioIologParser {
             operation,
             flags: RequestFlags::default(),
             priority: None,
-            queued_ns: Some(self.clock_ns),
+            queued_ns: Some(self.log.clock_ns),
             inserted_ns: None,
             issued_ns: None,
             completed_ns: None,

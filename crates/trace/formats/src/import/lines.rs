@@ -57,14 +57,14 @@ impl Skipped {
 }
 
 /// The beginning of a text, printable on a terminal.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let printable = |character: char| if character.is_control() { ' ' } else { character };
     text.trim_end().chars().take(SHOWN_CHARS).map(printable).collect()
 }
 
 /// Reads lines and keeps track of the position.
-pub struct Lines {
-    reader: Box<dyn BufRead + Send>,
+pub struct Lines<R = Box<dyn BufRead + Send>> {
+    reader: R,
     file: PathBuf,
     number: u64,
     position: u64,
@@ -72,7 +72,7 @@ pub struct Lines {
     text: String,
 }
 
-impl std::fmt::Debug for Lines {
+impl<R> std::fmt::Debug for Lines<R> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Lines")
@@ -82,8 +82,8 @@ impl std::fmt::Debug for Lines {
     }
 }
 
-impl Lines {
-    pub fn new(reader: Box<dyn BufRead + Send>, file: &Path) -> Self {
+impl<R: BufRead> Lines<R> {
+    pub fn new(reader: R, file: &Path) -> Self {
         Self {
             reader,
             file: file.to_owned(),
@@ -113,6 +113,10 @@ impl Lines {
             Err(_) => self.text.push_str(&String::from_utf8_lossy(&self.bytes)),
         }
         Ok(Some(self.text.trim_end_matches(['\n', '\r'])))
+    }
+
+    pub fn into_reader(self) -> R {
+        self.reader
     }
 
     /// The last line read.

@@ -6,21 +6,21 @@
 
 mod assembly;
 mod biotracer;
-mod blkparse;
+pub(crate) mod blkparse;
 mod blktrace;
 mod block_event;
 mod clock;
 mod detect;
-mod fio_iolog;
+pub(crate) mod fio_iolog;
 mod ftrace;
 mod join;
 mod json_lines;
-mod lines;
+pub(crate) mod lines;
 mod most;
 mod pixel_csv;
 mod ready;
 pub(crate) mod rwbs;
-mod text_source;
+pub(crate) mod text_source;
 
 pub use detect::{Format, ReadOptions, detect, open, open_reader};
 pub use lines::{BadLines, Skipped, SkippedLine};

@@ -14,8 +14,8 @@ use std::path::Path;
 
 use results::call_trace::{Action, Call, Handle, Layer, Name, OpenFlags, Outcome, Trace};
 
-use super::lines::Lines;
 use super::{Collector, Ipc, KERNEL_FILE, ReadOptions, TraceError, UNKNOWN_DESCRIPTOR, is_kernel_file};
+use crate::import::lines::Lines;
 
 const CALLS: [&str; 14] = [
     "open",
@@ -63,7 +63,7 @@ pub fn parse(mut lines: Lines<impl BufRead>, options: ReadOptions) -> Result<Tra
         }
         match script.line(line) {
             Ok(()) => {}
-            Err(expected) => return Err(lines.wrong(expected)),
+            Err(expected) => return Err(lines.broken(expected)),
         }
     }
     if options.ipc == Ipc::LeaveOut {

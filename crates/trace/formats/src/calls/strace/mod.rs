@@ -18,8 +18,8 @@ use results::call_trace::{
 };
 
 use self::line::{Answer, Event, Line, Time, descriptor};
-use super::lines::Lines;
 use super::{Collector, KERNEL_FILE, ReadOptions, TraceError, UNKNOWN_DESCRIPTOR, errno, is_kernel_file};
+use crate::import::lines::Lines;
 
 /// Calls without a time follow each other by this.
 const STEP_NS: u64 = 1000;
@@ -54,7 +54,7 @@ pub fn parse(mut lines: Lines<impl BufRead>, options: ReadOptions) -> Result<Tra
         }
     }
     if !understood {
-        return Err(lines.wrong("output of strace, such as `7 1700000000.000001 read(3, \"\", 4096) = 0`"));
+        return Err(lines.broken("output of strace, such as `7 1700000000.000001 read(3, \"\", 4096) = 0`"));
     }
     Ok(tracer.finish())
 }

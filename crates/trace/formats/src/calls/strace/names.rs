@@ -5,7 +5,7 @@ use results::call_trace::{Action, Descriptor, Name, Outcome};
 use super::line::{self, descriptor};
 use super::transfers::unsigned;
 use super::{Done, Tracer, not_replayed, path_of_annotation};
-use crate::replay::formats::{KERNEL_FILE, is_kernel_file, path_of_bytes};
+use crate::calls::{KERNEL_FILE, is_kernel_file, path_of_bytes};
 
 pub(super) const CUT_SHORT: &str = "name that strace cut short or did not show";
 

@@ -1,4 +1,4 @@
-//! Traces of block requests in the formats that the crate `formats` reads: BIOTracer, the Pixel CSV, MOST, ftrace.
+//! Block traces as calls: blkparse, BIOTracer, the Pixel CSV, MOST, ftrace, native folders.
 //!
 //! A request is made when it went to the driver, or when it was first seen where that is not known. One image stands for
 //! one device: requests of other devices than the first are left out. Requests that have no counterpart on a file
@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
-use formats::{BadLines, ReadOptions as FormatOptions, TraceItem, TraceSource};
 use results::block_trace::{DeviceNumber, Operation, Request};
 use results::call_trace::{Action, Call, Layer, Outcome, Trace};
 
 use super::{Collector, ReadOptions, TraceError};
+use crate::{BadLines, ReadOptions as FormatOptions, TraceItem, TraceSource};
 
 const OTHER_DEVICE: &str = "request of another device than the first one's";
 const OTHER_REQUEST: &str = "request that has no counterpart on a file";
@@ -23,15 +23,33 @@ pub fn looks_like(beginning: &[u8]) -> bool {
     // The last line may be cut.
     let whole = beginning.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let reader = std::io::Cursor::new(beginning[..whole].to_vec());
-    formats::open_reader(Box::new(reader), Path::new("-"), asked(None)).is_ok()
+    crate::open_reader(Box::new(reader), Path::new("-"), asked(None)).is_ok()
 }
 
 /// Reads the trace at `path`; without `format`, the content tells.
-pub fn read(path: &Path, format: Option<formats::Format>, options: ReadOptions) -> Result<Trace, TraceError> {
-    collect(&mut *formats::open(path, asked(format))?, options)
+pub fn read(path: &Path, format: Option<crate::Format>, options: ReadOptions) -> Result<Trace, TraceError> {
+    collect(&mut *crate::open(path, asked(format))?, options)
 }
 
-const fn asked(format: Option<formats::Format>) -> FormatOptions {
+/// Reads a trace of blkparse that is in memory.
+pub fn read_blkparse(text: Vec<u8>, file: &Path, options: ReadOptions) -> Result<Trace, TraceError> {
+    let reader = Box::new(std::io::Cursor::new(text));
+    let trace = collect(
+        &mut *crate::open_reader(reader, file, asked(Some(crate::Format::Blkparse)))?,
+        options,
+    )?;
+    if trace.calls.is_empty() && trace.skipped.is_empty() {
+        return Err(TraceError::Line {
+            path: file.to_owned(),
+            line: 1,
+            expected: "an event of blkparse: `8,0 1 1 0.000000000 697 D W 223490 + 8 [name]`".to_owned(),
+            found: "no event".to_owned(),
+        });
+    }
+    Ok(trace)
+}
+
+const fn asked(format: Option<crate::Format>) -> FormatOptions {
     FormatOptions {
         format,
         bad_lines: BadLines::Skip,

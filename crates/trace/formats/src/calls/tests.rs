@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use results::call_trace::{Action, Layer, Outcome};
 
 use super::*;
-use crate::order::mixed;
 
-const MOBIGEN: &str = include_str!("../../../tests/traces/mobigen.txt");
-const STRACE: &str = include_str!("../../../tests/traces/strace.txt");
-const IOLOG_2: &str = include_str!("../../../tests/traces/fio-iolog-2.txt");
-const IOLOG_3: &str = include_str!("../../../tests/traces/fio-iolog-3.txt");
-const BLKPARSE: &str = include_str!("../../../tests/traces/blkparse.txt");
+const MOBIGEN: &str = include_str!("../../tests/traces/mobigen.txt");
+const STRACE: &str = include_str!("../../tests/traces/strace.txt");
+const IOLOG_2: &str = include_str!("../../tests/traces/fio-iolog-2.txt");
+const IOLOG_3: &str = include_str!("../../tests/traces/fio-iolog-3.txt");
+const BLKPARSE: &str = include_str!("../../tests/traces/blkparse.txt");
 
 const SAMPLES: [(Format, &str); 5] = [
     (Format::Mobigen, MOBIGEN),
@@ -256,63 +255,6 @@ fn calls_beyond_the_limit_are_counted() {
     assert_eq!(trace.skipped.values().sum::<u64>(), 7);
 }
 
-/// Samples with bytes changed, cut, doubled and put together, and plain noise: an answer comes, of whatever kind.
-#[test]
-fn no_format_panics_on_anything() {
-    let words = [
-        "<unfinished ...>",
-        "\"",
-        "(",
-        ")",
-        "<",
-        ">",
-        "=",
-        "-1",
-        "\\",
-        "[pid 5]",
-        "99999999999999999999",
-        ",",
-        "{",
-    ];
-    for (format, text) in SAMPLES {
-        for seed in 0..400_u64 {
-            let mut bytes = text.as_bytes().to_vec();
-            let random = |step: u64| usize::try_from(mixed(seed * 1000 + step) >> 33).unwrap();
-            for step in 0..1 + seed % 20 {
-                let place = random(step * 5) % (bytes.len() + 1);
-                match random(step * 5 + 1) % 4 {
-                    0 => bytes.truncate(place.max(1)),
-                    1 => {
-                        let word = words[random(step * 5 + 2) % words.len()];
-                        bytes.splice(place..place, word.bytes());
-                    }
-                    2 => {
-                        let value = u8::try_from(random(step * 5 + 3) % 256).unwrap();
-                        let place = place.min(bytes.len() - 1);
-                        bytes[place] = value;
-                    }
-                    _ => {
-                        let end = (place + random(step * 5 + 4) % 200).min(bytes.len());
-                        bytes.drain(place..end);
-                    }
-                }
-                if bytes.is_empty() {
-                    bytes.push(b'\n');
-                }
-            }
-            for other in NAMES.map(|(format, _)| format) {
-                let answer = parse(bytes.as_slice(), Path::new("x"), other, ReadOptions::USUAL);
-                if let Ok(trace) = &answer
-                    && other == format
-                {
-                    crate::replay::plan::Plan::of(trace).unwrap();
-                }
-            }
-            let _ = detect(&bytes);
-        }
-    }
-}
-
 fn read_text(text: &str, format: Option<Format>) -> Trace {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
@@ -330,7 +272,7 @@ const BIOTRACER: &str = "4220896\t\t8\t\t4096\t\t5\t\t1398406382.756832267\t\t13
 
 #[test]
 fn requests_of_biotracer_are_made_when_the_driver_took_them() {
-    for format in [None, Some(Format::Block(Some(formats::Format::Biotracer)))] {
+    for format in [None, Some(Format::Block(Some(crate::Format::Biotracer)))] {
         let trace = read_text(BIOTRACER, format);
         assert_eq!(trace.layer, Layer::Block);
         let seen: Vec<_> = trace.calls.iter().map(|call| (call.at_ns, call.action)).collect();

@@ -1,13 +1,11 @@
-//! Traces in files: which formats are read, how they are told apart, and what is said when one is broken.
+//! Traces of calls for replays: formats, their detection, and errors. Block traces are read as calls on one image.
 //!
 //! Every format is read line by line; the file is never in memory as a whole, and the calls are kept in about 80 bytes
 //! each, up to [`ReadOptions::calls_max`]. What a format holds and a replay cannot use is counted by reason.
 
-mod blkparse;
 mod block;
 mod errno;
 mod iolog;
-mod lines;
 mod mobigen;
 mod strace;
 
@@ -22,7 +20,8 @@ use std::str::FromStr;
 use results::call_trace::{Call, CallTraceError, Trace, read_call_trace, starts_like_call_trace};
 use thiserror::Error;
 
-use self::lines::Lines;
+use crate::import::lines::{Lines, shown};
+use crate::import::{blkparse, fio_iolog};
 
 /// Calls that are kept unless asked otherwise: about 1 GB of memory.
 pub const USUAL_CALLS_MAX: usize = 12_000_000;
@@ -44,20 +43,20 @@ pub enum Format {
     /// Text output of blkparse.
     Blkparse,
     /// Any other trace of block requests that the crate `formats` reads; told by the content where none is named.
-    Block(Option<formats::Format>),
+    Block(Option<crate::Format>),
 }
 
-/// All formats with their names.
-const NAMES: [(Format, &str); 10] = [
+/// Every format with its name.
+pub const NAMES: [(Format, &str); 10] = [
     (Format::Calls, "calls"),
     (Format::Mobigen, "mobigen"),
     (Format::Strace, "strace"),
     (Format::FioIolog, "fio-iolog"),
     (Format::Blkparse, "blkparse"),
-    (Format::Block(Some(formats::Format::Biotracer)), "biotracer"),
-    (Format::Block(Some(formats::Format::PixelCsv)), "pixel-csv"),
-    (Format::Block(Some(formats::Format::Most)), "most"),
-    (Format::Block(Some(formats::Format::Ftrace)), "ftrace"),
+    (Format::Block(Some(crate::Format::Biotracer)), "biotracer"),
+    (Format::Block(Some(crate::Format::PixelCsv)), "pixel-csv"),
+    (Format::Block(Some(crate::Format::Most)), "most"),
+    (Format::Block(Some(crate::Format::Ftrace)), "ftrace"),
     (Format::Block(None), "block-trace"),
 ];
 
@@ -147,7 +146,7 @@ pub enum TraceError {
     Calls(#[from] CallTraceError),
     /// A trace of block requests is broken.
     #[error(transparent)]
-    Block(#[from] formats::ReadError),
+    Block(#[from] crate::ReadError),
 }
 
 /// Reads a trace file; without `format`, the content tells.
@@ -157,6 +156,7 @@ pub enum TraceError {
 pub fn read_trace(path: &Path, format: Option<Format>, options: ReadOptions) -> Result<Trace, TraceError> {
     let (format, reader) = opened(path, format)?;
     match (format, reader) {
+        (Format::Blkparse, _) => Ok(sorted(block::read(path, Some(crate::Format::Blkparse), options)?)),
         (Format::Block(format), _) => Ok(sorted(block::read(path, format, options)?)),
         (format, Some(reader)) => parse(reader, path, format, options),
         // Only a folder has no reader, and a folder is a native trace of block requests.
@@ -217,7 +217,15 @@ pub fn parse(
         Format::Mobigen => mobigen::parse(lines, options)?,
         Format::Strace => strace::parse(lines, options)?,
         Format::FioIolog => iolog::parse(lines, options)?,
-        Format::Blkparse => blkparse::parse(lines, options)?,
+        Format::Blkparse => {
+            let mut text = Vec::new();
+            let read = lines.into_reader().read_to_end(&mut text);
+            read.map_err(|source| TraceError::Io {
+                path: file.to_owned(),
+                source,
+            })?;
+            block::read_blkparse(text, file, options)?
+        }
         Format::Block(format) => block::read(file, format, options)?,
     };
     Ok(sorted(trace))
@@ -233,9 +241,9 @@ pub fn detect(beginning: &[u8]) -> Option<Format> {
     // The last line may be cut.
     let lines = text.lines().filter(|line| !line.trim().is_empty()).take(200);
     for line in lines {
-        let found = if iolog::is_header(line) {
+        let found = if fio_iolog::is_header(line) {
             Format::FioIolog
-        } else if blkparse::looks_like(line) {
+        } else if blkparse::is_event(line) {
             Format::Blkparse
         } else if mobigen::looks_like(line) {
             Format::Mobigen
@@ -247,6 +255,18 @@ pub fn detect(beginning: &[u8]) -> Option<Format> {
         return Some(found);
     }
     block::looks_like(beginning).then_some(Format::Block(None))
+}
+
+impl<R: BufRead> Lines<R> {
+    /// An error at the last line read.
+    fn broken(&self, expected: impl Into<String>) -> TraceError {
+        TraceError::Line {
+            path: self.file().to_owned(),
+            line: self.number(),
+            expected: expected.into(),
+            found: shown(self.current()),
+        }
+    }
 }
 
 /// Adds calls up to a limit.

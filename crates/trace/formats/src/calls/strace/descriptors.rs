@@ -5,7 +5,7 @@ use results::call_trace::{Action, Closed, Descriptor, OpenFlags, Outcome};
 use super::line::{self, descriptor};
 use super::names::CUT_SHORT;
 use super::{Done, Tracer, kind_of_annotation, not_replayed, path_of_annotation};
-use crate::replay::formats::{KERNEL_FILE, UNKNOWN_DESCRIPTOR, is_kernel_file, path_of_bytes};
+use crate::calls::{KERNEL_FILE, UNKNOWN_DESCRIPTOR, is_kernel_file, path_of_bytes};
 
 impl Tracer {
     pub(super) fn open(&mut self, done: &Done<'_>, directory: Option<&str>, path: &str, flags: &str) {
