@@ -8,7 +8,6 @@ use results::{ImpossibleLatency, LatencyHistogram, Sample, TimedWindow, counter}
 
 use crate::cache::{self, CacheOutcome};
 use crate::error::BenchError;
-use crate::gate::StartLine;
 use crate::measure;
 use crate::operation_log::OperationLog;
 use crate::order::RecordOrder;
@@ -16,11 +15,12 @@ use crate::placement::{FilePlacement, NamedFiles};
 use crate::prepare;
 use crate::processor::{ProcessorUse, WorkerUse};
 use crate::progress::Progress;
-use crate::recruit::Recruit;
 use crate::scratch::Scratch;
 use crate::spec::{DeviceAccess, FileSpec, FinalSync};
+use crate::start_barrier::CommonStart;
 use crate::verify::{self, ReadBack};
 use crate::window::WindowOutcome;
+use crate::worker_setup::WorkerSetup;
 use crate::workload::{Measurement, Outcome, Workload, usage_counters};
 
 /// What one kind of operation did.
@@ -206,13 +206,13 @@ impl Workload for FileSpec {
 /// Before anything is touched: a contradiction in the description, a path of another kind, too little space. Later:
 /// any operation that failed, with file and offset; data that is not what was written.
 pub fn run(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<FileOutcome, BenchError> {
-    run_with(spec, &StartLine::of(1), progress, stop)
+    run_with(spec, &CommonStart::of(1), progress, stop)
 }
 
 /// Runs a file workload whose window begins with those of others at one start line.
 pub(crate) fn run_with(
     spec: &FileSpec,
-    line: &StartLine,
+    line: &CommonStart,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<FileOutcome, BenchError> {
@@ -254,16 +254,16 @@ pub(crate) fn run_with(
 pub(crate) fn measure(
     spec: &FileSpec,
     files: &[PathBuf],
-    line: &StartLine,
+    line: &CommonStart,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<FileOutcome, BenchError> {
-    let recruits: Vec<_> = (0..)
+    let setups: Vec<_> = (0..)
         .zip(RecordOrder::of_all(spec))
-        .map(|(index, order)| Recruit { index, order, files })
+        .map(|(index, order)| WorkerSetup { index, order, files })
         .collect();
     // What can't be opened is found before the cache is emptied, and what is open keeps its inode in memory.
-    let held = recruits.iter().map(|recruit| recruit.open(spec));
+    let held = setups.iter().map(|setup| setup.open(spec));
     let held = held.collect::<Result<Vec<_>, _>>()?;
     let bytes = match spec.device {
         DeviceAccess::Refused => spec.prepared_bytes_in_a_file(),
@@ -276,7 +276,7 @@ pub(crate) fn measure(
         let state = cache.describe();
         return Err(BenchError::NotCold { state });
     }
-    let (mut outcome, parts) = measure::measure(spec, (recruits, held), cache, line, progress, stop)?;
+    let (mut outcome, parts) = measure::measure(spec, (setups, held), cache, line, progress, stop)?;
     outcome.cache_ns = cache_ns;
     if spec.verify && outcome.complete {
         cache::give_up_pages(files)?;

@@ -1,4 +1,4 @@
-//! The timed window: all workers together, from the start line to the last close.
+//! The timed window of all workers, from the barrier to the last close.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -10,14 +10,14 @@ use crate::cache::CacheOutcome;
 use crate::clock::monotonic_ns;
 use crate::error::BenchError;
 use crate::file::{FileOutcome, OperationOutcome, unix_ns};
-use crate::gate::{Gate, StartLine};
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
-use crate::recruit::Recruit;
 use crate::spec::FileSpec;
+use crate::start_barrier::{CommonStart, StartBarrier};
 use crate::verify::Generations;
 use crate::window::{Absent, CountCalls, Moved, Running, Window, WindowOutcome};
 use crate::worker::{Answer, Counter, Shared, WorkerOutcome};
+use crate::worker_setup::WorkerSetup;
 
 /// How often progress is reported.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -48,14 +48,14 @@ pub type Parts = Vec<(u32, Generations)>;
 /// Runs the workers. What is `held` open is closed when they have opened their files, so that the last close is theirs.
 pub fn measure(
     spec: &FileSpec,
-    (recruits, held): (Vec<Recruit<'_>>, Vec<Target>),
+    (setups, held): (Vec<WorkerSetup<'_>>, Vec<Target>),
     cache: CacheOutcome,
-    line: &StartLine,
+    line: &CommonStart,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<(FileOutcome, Parts), BenchError> {
     let shared = Shared {
-        gate: Gate::new(),
+        barrier: StartBarrier::new(),
         stop,
         failed: AtomicBool::new(false),
         done_bytes: (0..spec.threads).map(|_| Counter::default()).collect(),
@@ -68,19 +68,19 @@ pub fn measure(
     };
     let window = Window::prepare(&spec.directory, count_calls);
     let (start, answers) = thread::scope(|scope| {
-        for recruit in recruits {
-            recruit.start(scope, spec, &shared, finished.clone())?;
+        for setup in setups {
+            setup.start(scope, spec, &shared, finished.clone())?;
         }
-        shared.gate.wait_for(spec.threads);
+        shared.barrier.wait_for(spec.threads);
         drop(held);
         if !line.meet() {
-            shared.gate.cancel();
+            shared.barrier.cancel();
         }
         // A short window is over before the first report from inside of it.
         let (_, total) = position(spec, &shared, 0);
         progress.advance(Phase::Measure, 0, total);
         let mut start = Start::take(window);
-        shared.gate.open();
+        shared.barrier.open();
         let answers = collect(spec, &shared, &results, progress, &mut start);
         Ok::<_, BenchError>((start, answers))
     })?;
@@ -215,9 +215,9 @@ fn combined(
     };
     let record_bytes = spec.record_bytes;
     for worker in outcomes {
-        outcome.read.merge(&worker.tally.read.outcome(record_bytes));
-        outcome.write.merge(&worker.tally.write.outcome(record_bytes));
-        outcome.sync.merge(&worker.tally.sync.outcome(0));
+        outcome.read.merge(&worker.latencies.read.outcome(record_bytes));
+        outcome.write.merge(&worker.latencies.write.outcome(record_bytes));
+        outcome.sync.merge(&worker.latencies.sync.outcome(0));
         outcome.final_sync.merge(&worker.final_sync);
     }
     outcome

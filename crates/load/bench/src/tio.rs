@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 use crate::file::{self, FileOutcome, OperationOutcome};
-use crate::gate::StartLine;
 use crate::prepare;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 use crate::spec::{Cache, FileSpec, FinalSync, Mode, Order, Pattern, WriteTarget};
+use crate::start_barrier::CommonStart;
 use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
 /// Operations that take longer are counted apart, as in the original.
@@ -211,7 +211,7 @@ pub fn run(spec: &TioSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result
         }
         phases.push((
             name,
-            file::measure(&spec.phase(name), &files, &StartLine::of(1), progress, stop)?,
+            file::measure(&spec.phase(name), &files, &CommonStart::of(1), progress, stop)?,
         ));
     }
     Ok(TioOutcome {

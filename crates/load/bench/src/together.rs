@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::error::BenchError;
 use crate::file::{FileOutcome, run_with};
-use crate::gate::StartLine;
 use crate::progress::{Phase, Progress};
 use crate::spec::FileSpec;
+use crate::start_barrier::CommonStart;
 
 /// How soon a stop reaches the workloads.
 const STOP_SEEN_WITHIN: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ pub fn run_together(
 ) -> Result<Vec<FileOutcome>, BenchError> {
     // Before any of them makes a file.
     specs.iter().try_for_each(FileSpec::validate)?;
-    let line = StartLine::of(u32::try_from(specs.len()).unwrap_or(u32::MAX));
+    let line = CommonStart::of(u32::try_from(specs.len()).unwrap_or(u32::MAX));
     let all = Shares::new(specs.len(), progress);
     let stop_all = AtomicBool::new(false);
     let (ended, ends) = mpsc::channel();

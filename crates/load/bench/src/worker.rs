@@ -1,4 +1,4 @@
-//! One thread of a file workload, from the start line to the close.
+//! One thread of a file workload, from the barrier to the close.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,17 +9,17 @@ use crate::clock::Clock;
 use crate::data::{AlignedMemory, Content};
 use crate::error::BenchError;
 use crate::file::OperationOutcome;
-use crate::gate::Gate;
+use crate::latencies::Latencies;
 use crate::operation_log::{LogWriter, OperationLog};
 use crate::order::{RecordOrder, mixed, worker_seed};
-use crate::pace::{Pace, sleep_until};
 use crate::processor::WorkerUse;
+use crate::rate_limiter::{RateLimiter, sleep_until};
 use crate::ring::Queue;
 use crate::spec::{Cache, Engine, FileSpec, FinalSync, Pattern};
-use crate::tally::Tally;
+use crate::start_barrier::StartBarrier;
 use crate::verify::{Expected, Generations, compare, written_seed};
 
-/// What a thread tells when it has ended; `None` when the run was cancelled before it began.
+/// Result of a thread; `None` if the run was cancelled before it began.
 pub type Answer = Result<Option<WorkerOutcome>, BenchError>;
 
 /// Everything a worker needs, made before the timed window.
@@ -29,9 +29,9 @@ pub struct Worker<'run> {
     pub target: Target,
     pub order: RecordOrder,
     pub content: Content,
-    /// What is read goes here.
+    /// Destination of reads.
     pub memory: AlignedMemory,
-    pub pace: Option<Pace>,
+    pub limiter: Option<RateLimiter>,
     pub check: Option<Check>,
     /// Whether the mode has a sync by call.
     pub syncs: bool,
@@ -41,18 +41,18 @@ pub struct Worker<'run> {
     pub clock: Clock,
 }
 
-/// What verification needs while the worker works.
+/// State of verification.
 pub struct Check {
     pub generations: Generations,
     pub expected: Expected,
 }
 
-/// What all workers see.
+/// State shared by all workers.
 pub struct Shared<'run> {
-    pub gate: Gate,
+    pub barrier: StartBarrier,
     /// Raised by the caller.
     pub stop: &'run AtomicBool,
-    /// Raised by a worker that failed: the others need not go on.
+    /// Raised by a worker that failed; the others end.
     pub failed: AtomicBool,
     /// Bytes done, one counter for each worker.
     pub done_bytes: Vec<Counter>,
@@ -77,10 +77,10 @@ impl Shared<'_> {
 #[repr(align(128))]
 pub struct Counter(pub AtomicU64);
 
-/// What one worker did, and when it passed each point of the timed window (monotonic clock).
+/// Results of one worker, with the times of the points of the timed window (monotonic clock).
 pub struct WorkerOutcome {
     pub index: u32,
-    pub tally: Tally,
+    pub latencies: Latencies,
     pub final_sync: OperationOutcome,
     /// Begin of the ramp.
     pub started_ns: u64,
@@ -96,8 +96,8 @@ pub struct WorkerOutcome {
     pub shared_table: Option<Errno>,
 }
 
-/// The way through a run: when measuring begins and when it ends.
-pub struct Course {
+/// The clock of a run: ramp, begin and end of measuring.
+pub struct RunClock {
     /// Operations that are left, the ramp's included.
     pub left: u64,
     ramp_end_ns: Option<u64>,
@@ -121,7 +121,7 @@ impl<'run> Worker<'run> {
             content: Content::written(record, spec.data, written_seed(spec, index)),
             // Not zero, so that the memory is there before the window.
             memory: AlignedMemory::new(record, 0xA5),
-            pace: Pace::new(spec, index),
+            limiter: RateLimiter::new(spec, index),
             check: spec.verify.then(|| Check {
                 generations: Generations::new(spec.records()),
                 expected: Expected::new(spec, index),
@@ -136,29 +136,31 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// Waits at the gate, works, syncs and closes. `None` when the run was cancelled before it began.
+    /// Waits at the barrier, works, syncs and closes. `None` if the run was cancelled before it began.
     pub fn run(mut self, shared: &Shared<'_>) -> Answer {
         let mut queue = self.queue()?;
-        let mut tally = Tally::new();
-        // Before the start line: reading the kernel's files takes as long as a hundred operations.
+        let mut latencies = Latencies::new();
+        // Before the barrier: reading the kernel's files takes as long as a hundred operations.
         let usage = WorkerUse::of_this_thread();
-        if !shared.gate.wait() {
+        if !shared.barrier.wait() {
             return Ok(None);
         }
-        let mut course = Course::new(self.spec, self.clock.now_ns(), usage);
+        let mut run_clock = RunClock::new(self.spec, self.clock.now_ns(), usage);
         if let Some(log) = &mut self.log {
-            log.begin(course.began_ns);
+            log.begin(run_clock.began_ns);
         }
         let mut final_sync = OperationOutcome::default();
         let mut complete = true;
         for pass in 0..self.spec.passes {
             if pass > 0 {
-                self.begin_again(&mut course, &mut final_sync)?;
+                self.begin_again(&mut run_clock, &mut final_sync)?;
             }
             complete = match &mut queue {
-                Some(queue) => self.work_in_ring(queue, shared, &mut course, &mut tally)?,
-                None if self.is_plain() => self.work_plainly(shared, &mut course, &mut tally)?,
-                None => self.work(shared, &mut course, &mut tally)?,
+                Some(queue) => self.work_in_ring(queue, shared, &mut run_clock, &mut latencies)?,
+                None if self.takes_fast_path() => {
+                    self.run_fast_path(shared, &mut run_clock, &mut latencies)?
+                }
+                None => self.work(shared, &mut run_clock, &mut latencies)?,
             };
             if !complete {
                 break;
@@ -177,15 +179,15 @@ impl<'run> Worker<'run> {
         let closed_ns = self.clock.now_ns();
         Ok(Some(WorkerOutcome {
             index: self.index,
-            tally,
+            latencies,
             final_sync,
-            started_ns: course.started_ns,
-            began_ns: course.began_ns,
+            started_ns: run_clock.started_ns,
+            began_ns: run_clock.began_ns,
             worked_ns,
             synced_ns,
             closed_ns,
             usage: WorkerUse::of_this_thread()
-                .zip(course.usage)
+                .zip(run_clock.usage)
                 .map(|(now, before)| now.since(before)),
             complete,
             generations: self.check.map(|check| check.generations),
@@ -194,8 +196,12 @@ impl<'run> Worker<'run> {
         }))
     }
 
-    /// What lies between two passes, inside the window.
-    fn begin_again(&self, course: &mut Course, final_sync: &mut OperationOutcome) -> Result<(), BenchError> {
+    /// Work between two passes, inside the window.
+    fn begin_again(
+        &self,
+        run_clock: &mut RunClock,
+        final_sync: &mut OperationOutcome,
+    ) -> Result<(), BenchError> {
         if self.spec.pattern.writes() && self.spec.final_sync == FinalSync::Timed {
             let began_ns = self.clock.now_ns();
             self.target.final_sync()?;
@@ -204,7 +210,7 @@ impl<'run> Worker<'run> {
         if self.spec.cache == Cache::Cold {
             self.target.give_up_pages()?;
         }
-        course.left = self.spec.visited_records();
+        run_clock.left = self.spec.visited_records();
         Ok(())
     }
 
@@ -219,22 +225,21 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// True when everything was done, or done for as long as asked. What needs none of this has a loop of its own in
-    /// [`crate::plain`].
+    /// Returns true if all records were processed or the time limit was reached. Simple workloads use [`crate::fast_path`].
     ///
     /// Where nothing lies between two operations, the end of one is the start of the next: a clock read costs as
     /// much as a fiftieth of a cached read.
     fn work(
         &mut self,
         shared: &Shared<'_>,
-        course: &mut Course,
-        tally: &mut Tally,
+        run_clock: &mut RunClock,
+        latencies: &mut Latencies,
     ) -> Result<bool, BenchError> {
         let spec = self.spec;
         let seed = worker_seed(spec, self.index);
         let base = spec.base_of(self.index);
         let done_bytes = shared.done_bytes_of(self.index);
-        let started_ns = course.began_ns;
+        let started_ns = run_clock.began_ns;
         let mut now = self.clock.now_ns();
         // What earlier passes did counts on.
         let mut measured_bytes = done_bytes.load(Ordering::Relaxed);
@@ -243,28 +248,28 @@ impl<'run> Worker<'run> {
             if shared.is_over() {
                 return Ok(false);
             }
-            if let Some(pace) = self.pace {
+            if let Some(limiter) = self.limiter {
                 let ended = (done > 0).then_some(now);
-                let due = pace.due_ns(started_ns, done, ended).min(course.end_ns);
+                let due = limiter.due_ns(started_ns, done, ended).min(run_clock.end_ns);
                 now = sleep_until(self.clock, due, || shared.is_over());
             }
-            if course.passes_ramp(now) {
-                tally.clear();
+            if run_clock.passes_ramp(now) {
+                latencies.clear();
                 if let Some(log) = &mut self.log {
                     log.begin(now);
                 }
                 measured_bytes = 0;
             }
-            if course.is_through(now) {
-                return Ok(course.is_measuring());
+            if run_clock.is_through(now) {
+                return Ok(run_clock.is_measuring());
             }
-            course.left -= 1;
+            run_clock.left -= 1;
             let record = self.order.next();
             let offset = base + record * spec.record_bytes;
             now = if reads_this_record(spec.pattern, seed, record) {
-                self.read(record, offset, now, tally)?
+                self.read(record, offset, now, latencies)?
             } else {
-                self.write(record, offset, now, tally)?
+                self.write(record, offset, now, latencies)?
             };
             done += 1;
             measured_bytes += spec.record_bytes;
@@ -275,11 +280,17 @@ impl<'run> Worker<'run> {
 
     /// The time when the next operation may begin.
     #[inline]
-    fn read(&mut self, record: u64, offset: u64, start: u64, tally: &mut Tally) -> Result<u64, BenchError> {
+    fn read(
+        &mut self,
+        record: u64,
+        offset: u64,
+        start: u64,
+        latencies: &mut Latencies,
+    ) -> Result<u64, BenchError> {
         let memory = self.memory.as_mut_slice();
         self.target.read(offset, memory)?;
         let end = self.clock.now_ns();
-        tally.read.add(end.saturating_sub(start));
+        latencies.read.add(end.saturating_sub(start));
         if let Some(log) = &mut self.log {
             log.add(start, end);
         }
@@ -297,7 +308,13 @@ impl<'run> Worker<'run> {
 
     /// The time when the next operation may begin.
     #[inline]
-    fn write(&mut self, record: u64, offset: u64, start: u64, tally: &mut Tally) -> Result<u64, BenchError> {
+    fn write(
+        &mut self,
+        record: u64,
+        offset: u64,
+        start: u64,
+        latencies: &mut Latencies,
+    ) -> Result<u64, BenchError> {
         let generation = match &mut self.check {
             Some(check) => check.generations.next(record),
             None => 1,
@@ -305,7 +322,7 @@ impl<'run> Worker<'run> {
         let content = self.content.at(offset, generation);
         self.target.write(offset, content)?;
         let written = self.clock.now_ns();
-        tally.write.add(written.saturating_sub(start));
+        latencies.write.add(written.saturating_sub(start));
         let mut end = written;
         if self.syncs {
             let length = content.len();
@@ -314,7 +331,7 @@ impl<'run> Worker<'run> {
             }
             self.target.sync_after(offset, length, self.spec.sync_every)?;
             end = self.clock.now_ns();
-            tally.sync.add(end.saturating_sub(written));
+            latencies.sync.add(end.saturating_sub(written));
         }
         Ok(self.logged(start, end))
     }
@@ -337,7 +354,7 @@ impl<'run> Worker<'run> {
     }
 }
 
-impl Course {
+impl RunClock {
     fn new(spec: &FileSpec, now: u64, usage: Option<WorkerUse>) -> Self {
         let (left, ramp_ns, run_ns) = match spec.time {
             None => (spec.visited_records(), None, u64::MAX),

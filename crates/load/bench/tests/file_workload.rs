@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bench::{
-    BenchError, Cache, CacheMethod, Engine, FileOutcome, FileSpec, FinalSync, Measurement, Mode, NoProgress,
-    Order, Pattern, Phase, Progress, Rate, Sharing, TimeLimit, WriteTarget, run,
+    BenchError, Cache, CacheMethod, Engine, FileOutcome, FileSpec, FinalSync, LogLimits, Measurement, Mode,
+    NoProgress, Order, Pattern, Phase, Progress, Rate, Sharing, TimeLimit, WriteTarget, run,
 };
 use results::RunIdentity;
 use runner::environment;
@@ -46,6 +46,56 @@ fn directory() -> tempfile::TempDir {
 
 fn entries(directory: &Path) -> usize {
     fs::read_dir(directory).expect("the directory exists").count()
+}
+
+/// A log keeps a workload off the fast path and changes none of its operations. The records that a run of each length
+/// wrote show their order; new files show which ones they are.
+#[test]
+fn the_fast_path_does_the_operations_of_the_general_loop_in_their_order() {
+    let folder = directory();
+    for (pattern, order, passes) in [
+        (Pattern::RandomWrite, Order::EachOnce, 1),
+        (Pattern::RandomWrite, Order::WithReplacement, 1),
+        (Pattern::RandomWrite, Order::Mobibench, 1),
+        (Pattern::SequentialWrite, Order::EachOnce, 1),
+        (Pattern::RandomWrite, Order::EachOnce, 3),
+        (Pattern::RandomRead, Order::EachOnce, 3),
+    ] {
+        for records in 1..=RECORDS {
+            let [fast, general] = [0, RECORDS * 8].map(|latencies_max| {
+                let outcome = done(&FileSpec {
+                    threads: 1,
+                    order,
+                    passes,
+                    records_max: Some(records),
+                    log: LogLimits {
+                        latencies_max,
+                        ..LogLimits::NOTHING
+                    },
+                    ..spec(folder.path(), pattern, Mode::Buffered)
+                });
+                let kept = outcome.kept_directory.clone().expect("it is kept");
+                let files = fs::read_dir(&kept).expect("it exists");
+                let bytes: Vec<Vec<u8>> = files
+                    .map(|file| fs::read(file.expect("an entry").path()).expect("it is readable"))
+                    .collect();
+                fs::remove_dir_all(kept).expect("it is ours");
+                let counts = [outcome.read.count, outcome.write.count, outcome.final_sync.count];
+                let logged = outcome
+                    .logs
+                    .iter()
+                    .map(|log| log.latencies_ns.len())
+                    .sum::<usize>();
+                (counts, bytes, logged)
+            });
+            assert_eq!((fast.2, general.2 > 0), (0, true), "only one of them has a log");
+            assert_eq!(fast.0, general.0, "{pattern:?} {order:?} {records}");
+            assert!(
+                fast.1 == general.1,
+                "{pattern:?} {order:?}: record {records} is another one"
+            );
+        }
+    }
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Section {
             self.put("offset_increment", spec.file_bytes);
         }
         self.way(spec);
-        self.pace(spec);
+        self.limiter(spec);
         self.data(spec);
         self.put("fallocate", "none");
         if spec.write_target == WriteTarget::ExistingFile {
@@ -177,7 +177,7 @@ impl Section {
         }
     }
 
-    fn pace(&mut self, spec: &FileSpec) {
+    fn limiter(&mut self, spec: &FileSpec) {
         if spec.passes > 1 {
             self.put("loops", spec.passes);
         }

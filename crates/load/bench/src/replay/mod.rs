@@ -13,15 +13,15 @@
 //! A trace is of one layer. Requests of the block layer are made on one image file, past the page cache where the
 //! file system allows it; their numbers are no more comparable to those of system calls than the traces are.
 
-mod act;
+mod context;
+mod dependencies;
 mod descriptor;
 mod initial;
-mod lane;
 mod outcome;
 mod plan;
 mod prepare;
-mod stage;
-mod turnstile;
+mod replay_thread;
+mod syscall;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,21 +33,21 @@ use results::call_trace::{Layer, Trace};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use self::lane::{Lane, LaneOutcome};
+use self::context::ReplayContext;
 use self::plan::Plan;
-use self::stage::Stage;
+use self::replay_thread::{ReplayThread, ThreadOutcome};
 use crate::cache;
 use crate::error::BenchError;
 use crate::file::unix_ns;
-use crate::gate::Gate;
 use crate::prepare::check_bytes;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::spec::Cache;
+use crate::start_barrier::StartBarrier;
 use crate::window::{CountCalls, Moved, Window};
 
-pub(crate) use self::lane::BUFFERED;
 pub use self::outcome::{CallError, KindOutcome, Replay, ReplayOutcome};
+pub(crate) use self::replay_thread::BUFFERED;
 
 /// Progress is reported, and the stop flag looked at, at least so often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -131,8 +131,8 @@ pub fn run(
     };
     let mut outcome = ReplayOutcome::new(trace, spec, &plan, cache_method);
     if !stop.load(Ordering::Relaxed) {
-        let stage = Stage::new(trace, spec, &plan, scratch.path(), stop)?;
-        measure(&stage, &mut outcome, progress)?;
+        let context = ReplayContext::new(trace, spec, &plan, scratch.path(), stop)?;
+        measure(&context, &mut outcome, progress)?;
     }
     if spec.keep_files {
         outcome.kept_directory = Some(scratch.keep());
@@ -204,38 +204,38 @@ fn allow_descriptors(needed: u64) -> Result<(), BenchError> {
 
 /// The timed window.
 fn measure(
-    stage: &Stage<'_>,
+    context: &ReplayContext<'_>,
     outcome: &mut ReplayOutcome,
     progress: &dyn Progress,
 ) -> Result<(), BenchError> {
-    let lanes = &stage.plan.lanes;
-    let total = u64::try_from(stage.trace.calls.len()).unwrap_or(u64::MAX);
-    let gate = Gate::new();
+    let replay_threads = &context.plan.replay_threads;
+    let total = u64::try_from(context.trace.calls.len()).unwrap_or(u64::MAX);
+    let barrier = StartBarrier::new();
     let start = OnceLock::new();
     let (finished, results) = mpsc::channel();
-    let window = Window::prepare(stage.root_path, CountCalls::No);
+    let window = Window::prepare(context.root_path, CountCalls::No);
     let (answers, counted) = thread::scope(|scope| {
         let mut count = 0;
-        for (index, calls) in (0_u32..).zip(lanes) {
-            let (gate, start, finished) = (&gate, &start, finished.clone());
+        for (index, calls) in (0_u32..).zip(replay_threads) {
+            let (barrier, start, finished) = (&barrier, &start, finished.clone());
             let spawned = thread::Builder::new()
                 .name(format!("replay-{index}"))
                 .stack_size(STACK_BYTES)
                 .spawn_scoped(scope, move || {
-                    let lane = Lane::new(stage, index, calls);
-                    if !gate.wait() {
+                    let replay_thread = ReplayThread::new(context, index, calls);
+                    if !barrier.wait() {
                         return;
                     }
-                    let start = *start.get().expect("it is set before the gate opens");
-                    let answer = lane.run(start);
+                    let start = *start.get().expect("it is set before the barrier opens");
+                    let answer = replay_thread.run(start);
                     if answer.is_err() {
-                        stage.fail();
+                        context.fail();
                     }
                     // The receiver outlives the scope, so this cannot fail.
                     let _ = finished.send(answer);
                 });
             if let Err(source) = spawned {
-                gate.cancel();
+                barrier.cancel();
                 return Err(BenchError::Thread {
                     worker: index,
                     source,
@@ -243,16 +243,16 @@ fn measure(
             }
             count += 1;
         }
-        gate.wait_for(count);
+        barrier.wait_for(count);
         outcome.started_unix_ns = unix_ns();
         let running = window.begin();
         let _ = start.set(clock_gettime(ClockId::Monotonic));
-        gate.open();
-        let answers = collect(stage, count, total, &results, progress);
+        barrier.open();
+        let answers = collect(context, count, total, &results, progress);
         Ok::<_, BenchError>((answers, running.finish()))
     })?;
-    let answers: Vec<LaneOutcome> = answers.into_iter().collect::<Result<_, _>>()?;
-    outcome.complete = !stage.stopped() && stage.trace.complete;
+    let answers: Vec<ThreadOutcome> = answers.into_iter().collect::<Result<_, _>>()?;
+    outcome.complete = !context.stopped() && context.trace.complete;
     for answer in answers {
         outcome.merge(answer);
     }
@@ -266,21 +266,21 @@ fn measure(
 }
 
 fn collect(
-    stage: &Stage<'_>,
+    context: &ReplayContext<'_>,
     count: u32,
     total: u64,
-    results: &mpsc::Receiver<Result<LaneOutcome, BenchError>>,
+    results: &mpsc::Receiver<Result<ThreadOutcome, BenchError>>,
     progress: &dyn Progress,
-) -> Vec<Result<LaneOutcome, BenchError>> {
+) -> Vec<Result<ThreadOutcome, BenchError>> {
     let mut answers = Vec::new();
     for _ in 0..count {
         let answer = loop {
             match results.recv_timeout(PROGRESS_EVERY) {
                 Ok(answer) => break answer,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    progress.advance(Phase::Measure, stage.done_calls(), total);
-                    if stage.stopped() {
-                        stage.turnstile.wake_all();
+                    progress.advance(Phase::Measure, context.done_calls(), total);
+                    if context.stopped() {
+                        context.tracker.wake_all();
                     }
                 }
                 // Only a thread that panicked ends without an answer; the scope passes the panic on.
@@ -289,7 +289,7 @@ fn collect(
         };
         answers.push(answer);
     }
-    progress.advance(Phase::Measure, stage.done_calls(), total);
+    progress.advance(Phase::Measure, context.done_calls(), total);
     answers
 }
 

@@ -9,8 +9,8 @@ use results::{ImpossibleLatency, LatencyHistogram, Sample, TimedWindow, nearest_
 use serde::Serialize;
 use serde_json::json;
 
-use super::lane::LaneOutcome;
 use super::plan::Plan;
+use super::replay_thread::ThreadOutcome;
 use super::{ReplaySpec, Speed, layer_name};
 use crate::cache::CacheMethod;
 use crate::error::BenchError;
@@ -107,7 +107,7 @@ impl ReplayOutcome {
             trace_calls: count(trace.calls.len()),
             trace_ns: ends.map_or(0, |(first, last)| last.at_ns - first.at_ns),
             traced_threads: plan.traced_threads,
-            threads: count(plan.lanes.len()),
+            threads: count(plan.replay_threads.len()),
             skipped: trace.skipped.clone(),
             left_out: BTreeMap::new(),
             unexpected: BTreeMap::new(),
@@ -128,8 +128,8 @@ impl ReplayOutcome {
         }
     }
 
-    pub(super) fn merge(&mut self, lane: LaneOutcome) {
-        for (kind, done) in lane.kinds {
+    pub(super) fn merge(&mut self, replay_thread: ThreadOutcome) {
+        for (kind, done) in replay_thread.kinds {
             let sum = self.kinds.entry(kind).or_default();
             sum.count += done.count;
             sum.bytes += done.bytes;
@@ -137,17 +137,17 @@ impl ReplayOutcome {
             sum.recorded_ns = sum.recorded_ns.saturating_add(done.recorded_ns);
             sum.recorded_count += done.recorded_count;
         }
-        for (reason, count) in lane.left_out {
+        for (reason, count) in replay_thread.left_out {
             *self.left_out.entry(reason).or_default() += count;
         }
-        for (error, count) in lane.unexpected {
+        for (error, count) in replay_thread.unexpected {
             *self.unexpected.entry(error).or_default() += count;
         }
-        self.expected_errors += lane.expected_errors;
-        self.short_transfers += lane.short_transfers;
-        self.lateness.merge(&lane.lateness);
-        self.elapsed_ns = self.elapsed_ns.max(lane.elapsed_ns);
-        if let Some(usage) = lane.usage {
+        self.expected_errors += replay_thread.expected_errors;
+        self.short_transfers += replay_thread.short_transfers;
+        self.lateness.merge(&replay_thread.lateness);
+        self.elapsed_ns = self.elapsed_ns.max(replay_thread.elapsed_ns);
+        if let Some(usage) = replay_thread.usage {
             let workers = &mut self.workers;
             workers.cpu_ns += usage.cpu_ns;
             workers.context_switches_voluntary_count += usage.context_switches_voluntary_count;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use results::call_trace::{Action, Call, Handle, Name, Trace};
 
+use super::dependencies::Dependency;
 use super::initial::Initial;
-use super::turnstile::Need;
 use crate::error::BenchError;
 
 /// How a trace is replayed, worked out before anything is touched.
@@ -16,14 +16,14 @@ pub struct Plan {
     /// What must be there before.
     pub initial: Initial,
     /// Calls of each thread of the replay, as places in the trace, ascending.
-    pub lanes: Vec<Vec<u32>>,
+    pub replay_threads: Vec<Vec<u32>>,
     /// Threads of the trace.
     pub traced_threads: u64,
-    /// Resources that more than one lane uses.
+    /// Resources that more than one thread uses.
     pub resources: u32,
     /// Most descriptors open at one time, in the order of the trace.
     pub open_files_max: u64,
-    needs: Vec<Need>,
+    needs: Vec<Dependency>,
     /// Where the needs of each call begin; one more than there are calls.
     starts: Vec<u32>,
 }
@@ -38,14 +38,14 @@ impl Plan {
             let problem = format!("{} calls, expected at most 2^32", trace.calls.len());
             BenchError::spec("trace", problem)
         })?;
-        let (lanes, lane_of_thread) = lanes(&trace.calls);
+        let (replay_threads, lane_of_thread) = replay_threads(&trace.calls);
         let mut resources = Resources::new(trace);
         let mut uses = Vec::new();
         for call in &trace.calls {
             resources.uses_of(call, &mut uses);
-            let lane = lane_of_thread[&call.thread];
+            let replay_thread = lane_of_thread[&call.thread];
             for (resource, _) in &uses {
-                resources.seen_by(*resource, lane);
+                resources.seen_by(*resource, replay_thread);
             }
         }
         let resources_shared = resources.number_shared();
@@ -58,7 +58,7 @@ impl Plan {
             for (resource, mode) in &uses {
                 if let Some(resource) = resources.shared_number(*resource) {
                     let done = counts[index(resource)].next(*mode);
-                    needs.push(Need { resource, done });
+                    needs.push(Dependency { resource, done });
                 }
             }
         }
@@ -66,7 +66,7 @@ impl Plan {
         Ok(Self {
             initial: Initial::of(trace),
             traced_threads: u64::try_from(lane_of_thread.len()).unwrap_or(u64::MAX),
-            lanes,
+            replay_threads,
             resources: resources_shared,
             open_files_max: open_files_max(&trace.calls),
             needs,
@@ -75,13 +75,13 @@ impl Plan {
     }
 
     /// What the call at `place` waits for, and passes when it is done.
-    pub fn needs(&self, place: u32) -> &[Need] {
+    pub fn needs(&self, place: u32) -> &[Dependency] {
         let place = index(place);
         &self.needs[index(self.starts[place])..index(self.starts[place + 1])]
     }
 }
 
-fn start(needs: &[Need]) -> Result<u32, BenchError> {
+fn start(needs: &[Dependency]) -> Result<u32, BenchError> {
     u32::try_from(needs.len()).map_err(|_| BenchError::spec("trace", "more than 2^32 dependencies"))
 }
 
@@ -89,34 +89,35 @@ fn index(number: u32) -> usize {
     usize::try_from(number).expect("it counts things in memory")
 }
 
-/// Gives each traced thread a lane: its own, or that of a thread that had made its last call before.
-fn lanes(calls: &[Call]) -> (Vec<Vec<u32>>, HashMap<u32, u32>) {
+/// Gives each traced thread a thread: its own, or that of a thread that had made its last call before.
+fn replay_threads(calls: &[Call]) -> (Vec<Vec<u32>>, HashMap<u32, u32>) {
     let mut last_of_thread = HashMap::new();
     for (place, call) in (0_u32..).zip(calls) {
         last_of_thread.insert(call.thread, place);
     }
     let mut lane_of_thread = HashMap::new();
     let mut free: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
-    let mut lanes: Vec<Vec<u32>> = Vec::new();
+    let mut replay_threads: Vec<Vec<u32>> = Vec::new();
     for (place, call) in (0_u32..).zip(calls) {
-        let lane = *lane_of_thread.entry(call.thread).or_insert_with(|| {
-            let lane = match free.peek() {
-                Some(Reverse((last, lane))) if *last < place => {
-                    let lane = *lane;
+        let replay_thread = *lane_of_thread.entry(call.thread).or_insert_with(|| {
+            let replay_thread = match free.peek() {
+                Some(Reverse((last, replay_thread))) if *last < place => {
+                    let replay_thread = *replay_thread;
                     free.pop();
-                    lane
+                    replay_thread
                 }
                 _ => {
-                    lanes.push(Vec::new());
-                    u32::try_from(lanes.len() - 1).expect("there are no more lanes than calls")
+                    replay_threads.push(Vec::new());
+                    u32::try_from(replay_threads.len() - 1)
+                        .expect("there are no more replay_threads than calls")
                 }
             };
-            free.push(Reverse((last_of_thread[&call.thread], lane)));
-            lane
+            free.push(Reverse((last_of_thread[&call.thread], replay_thread)));
+            replay_thread
         });
-        lanes[index(lane)].push(place);
+        replay_threads[index(replay_thread)].push(place);
     }
-    (lanes, lane_of_thread)
+    (replay_threads, lane_of_thread)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +162,7 @@ enum Resource {
 #[derive(Clone, Copy, Debug)]
 enum Users {
     One(u32),
-    /// More than one lane, and the number that the resource has because of it.
+    /// More than one thread, and the number that the resource has because of it.
     More(u32),
 }
 
@@ -198,9 +199,9 @@ impl Resources {
         }
     }
 
-    fn seen_by(&mut self, resource: Resource, lane: u32) {
-        let users = self.users.entry(resource).or_insert(Users::One(lane));
-        if matches!(users, Users::One(first) if *first != lane) {
+    fn seen_by(&mut self, resource: Resource, replay_thread: u32) {
+        let users = self.users.entry(resource).or_insert(Users::One(replay_thread));
+        if matches!(users, Users::One(first) if *first != replay_thread) {
             *users = Users::More(self.shared);
             self.shared += 1;
         }
@@ -380,7 +381,7 @@ mod tests {
             },
         );
         trace.push(1, 3, Action::Write { handle, bytes: 1 });
-        // `handle` is used by one lane alone; the position, and the copy, by two.
+        // `handle` is used by one thread alone; the position, and the copy, by two.
         assert_eq!(needs(&trace), [vec![0], vec![0], vec![1, 1], vec![2]]);
     }
 
@@ -401,7 +402,7 @@ mod tests {
             trace.push(thread, at, Action::BlockFlush);
         }
         let plan = Plan::of(&trace).unwrap();
-        assert_eq!(plan.lanes, [vec![0, 2, 3, 5], vec![1, 4]]);
+        assert_eq!(plan.replay_threads, [vec![0, 2, 3, 5], vec![1, 4]]);
         assert_eq!(plan.traced_threads, 4);
     }
 }

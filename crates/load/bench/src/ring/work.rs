@@ -6,12 +6,12 @@ use rustix::io::Errno;
 
 use super::queue::{Call, Completion, Queue};
 use crate::error::BenchError;
+use crate::latencies::Latencies;
 use crate::order::worker_seed;
-use crate::pace::sleep_until;
+use crate::rate_limiter::sleep_until;
 use crate::spec::Mode;
-use crate::tally::Tally;
 use crate::verify::compare;
-use crate::worker::{Course, Shared, Worker, reads_this_record};
+use crate::worker::{RunClock, Shared, Worker, reads_this_record};
 
 /// One operation, in the slot of the same number.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ struct Operation {
 const STAMPED: &str = "calls are stamped before they are submitted";
 
 /// What a worker does beside its ring.
-struct Board {
+struct InFlight {
     /// `None` is a free slot.
     operations: Vec<Option<Operation>>,
     /// When a free slot may be used again.
@@ -43,7 +43,7 @@ struct Board {
     measured_bytes: u64,
 }
 
-impl Board {
+impl InFlight {
     /// Sets the start time of all calls that wait in the ring. Called right before they are submitted, whichever way
     /// they came into the ring: no call completes without a start time.
     fn stamp(&mut self, now: u64) {
@@ -60,61 +60,61 @@ impl Worker<'_> {
         &mut self,
         queue: &mut Queue,
         shared: &Shared<'_>,
-        course: &mut Course,
-        tally: &mut Tally,
+        run_clock: &mut RunClock,
+        latencies: &mut Latencies,
     ) -> Result<bool, BenchError> {
         let depth =
             usize::try_from(self.spec.engine.depth()).expect("queues are checked to be at most 4096 deep");
-        let mut board = Board {
+        let mut in_flight = InFlight {
             operations: vec![None; depth],
-            free_from_ns: vec![course.began_ns; depth],
+            free_from_ns: vec![run_clock.began_ns; depth],
             held_back: None,
             begun: 0,
-            started_ns: course.began_ns,
+            started_ns: run_clock.began_ns,
             measured_bytes: 0,
         };
         let done_bytes = shared.done_bytes_of(self.index);
         // What earlier passes did.
-        board.measured_bytes = done_bytes.load(Ordering::Relaxed);
-        board.begun = board.measured_bytes / self.spec.record_bytes;
+        in_flight.measured_bytes = done_bytes.load(Ordering::Relaxed);
+        in_flight.begun = in_flight.measured_bytes / self.spec.record_bytes;
         let mut now = self.clock.now_ns();
         let mut answers = Vec::with_capacity(depth);
         loop {
-            if course.passes_ramp(now) {
-                tally.clear();
-                board.measured_bytes = 0;
+            if run_clock.passes_ramp(now) {
+                latencies.clear();
+                in_flight.measured_bytes = 0;
                 if let Some(log) = &mut self.log {
                     log.begin(now);
                 }
             }
             let is_over = shared.is_over();
-            if now >= course.end_ns {
-                board.held_back = None;
+            if now >= run_clock.end_ns {
+                in_flight.held_back = None;
             }
-            let goes_on = !is_over && (board.held_back.is_some() || !course.is_through(now));
+            let goes_on = !is_over && (in_flight.held_back.is_some() || !run_clock.is_through(now));
             let wake_ns = if goes_on {
-                self.fill(queue, course, &mut board, now)?
+                self.fill(queue, run_clock, &mut in_flight, now)?
             } else {
                 None
             };
             if queue.unanswered() == 0 {
                 if !goes_on {
-                    return Ok(!is_over && course.is_measuring());
+                    return Ok(!is_over && run_clock.is_measuring());
                 }
-                let due = wake_ns.unwrap_or(now).min(course.end_ns);
+                let due = wake_ns.unwrap_or(now).min(run_clock.end_ns);
                 now = sleep_until(self.clock, due, || shared.is_over());
                 continue;
             }
-            let timeout = wake_ns.map(|due| due.min(course.end_ns).saturating_sub(now));
-            board.stamp(self.clock.now_ns());
+            let timeout = wake_ns.map(|due| due.min(run_clock.end_ns).saturating_sub(now));
+            in_flight.stamp(self.clock.now_ns());
             answers.clear();
             answers.extend_from_slice(queue.wait(timeout)?);
             now = self.clock.now_ns();
             for answer in &answers {
-                self.take(queue, &mut board, *answer, now, tally)?;
+                self.take(queue, &mut in_flight, *answer, now, latencies)?;
             }
             // Only this thread writes the counter.
-            done_bytes.store(board.measured_bytes, Ordering::Relaxed);
+            done_bytes.store(in_flight.measured_bytes, Ordering::Relaxed);
         }
     }
 
@@ -122,42 +122,42 @@ impl Worker<'_> {
     fn fill(
         &mut self,
         queue: &mut Queue,
-        course: &mut Course,
-        board: &mut Board,
+        run_clock: &mut RunClock,
+        in_flight: &mut InFlight,
         now: u64,
     ) -> Result<Option<u64>, BenchError> {
         let mut wake_ns: Option<u64> = None;
-        for slot in 0..board.operations.len() {
-            if board.operations[slot].is_some() {
+        for slot in 0..in_flight.operations.len() {
+            if in_flight.operations[slot].is_some() {
                 continue;
             }
-            if course.left == 0 && board.held_back.is_none() {
+            if run_clock.left == 0 && in_flight.held_back.is_none() {
                 return Ok(None);
             }
-            if let Some(pace) = self.pace {
-                let due = pace
-                    .due_ns(board.started_ns, board.begun, None)
-                    .max(board.free_from_ns[slot]);
+            if let Some(limiter) = self.limiter {
+                let due = limiter
+                    .due_ns(in_flight.started_ns, in_flight.begun, None)
+                    .max(in_flight.free_from_ns[slot]);
                 if due > now {
                     wake_ns = Some(wake_ns.map_or(due, |other| other.min(due)));
                     continue;
                 }
             }
-            let record = match board.held_back.take() {
+            let record = match in_flight.held_back.take() {
                 Some(record) => record,
                 None => {
-                    course.left -= 1;
+                    run_clock.left -= 1;
                     self.order.next()
                 }
             };
             // Two operations on one record have no order, and then nobody can say what it must hold.
             let is_busy = |operation: &Operation| operation.record == record;
-            if self.check.is_some() && board.operations.iter().flatten().any(is_busy) {
-                board.held_back = Some(record);
+            if self.check.is_some() && in_flight.operations.iter().flatten().any(is_busy) {
+                in_flight.held_back = Some(record);
                 return Ok(None);
             }
-            board.begun += 1;
-            self.begin(queue, board, slot, record)?;
+            in_flight.begun += 1;
+            self.begin(queue, in_flight, slot, record)?;
         }
         Ok(wake_ns)
     }
@@ -165,7 +165,7 @@ impl Worker<'_> {
     fn begin(
         &mut self,
         queue: &mut Queue,
-        board: &mut Board,
+        in_flight: &mut InFlight,
         slot: usize,
         record: u64,
     ) -> Result<(), BenchError> {
@@ -183,7 +183,7 @@ impl Worker<'_> {
                 .copy_from_slice(self.content.at(offset, generation));
             (Call::Write, generation)
         };
-        board.operations[slot] = Some(Operation {
+        in_flight.operations[slot] = Some(Operation {
             call,
             record,
             offset,
@@ -199,13 +199,13 @@ impl Worker<'_> {
     fn take(
         &mut self,
         queue: &mut Queue,
-        board: &mut Board,
+        in_flight: &mut InFlight,
         answer: Completion,
         now: u64,
-        tally: &mut Tally,
+        latencies: &mut Latencies,
     ) -> Result<(), BenchError> {
         let slot = answer.slot;
-        let mut operation = board.operations[slot].expect("an answer is about an operation");
+        let mut operation = in_flight.operations[slot].expect("an answer is about an operation");
         let Ok(moved) = usize::try_from(answer.result) else {
             let errno = Errno::from_raw_os_error(answer.result.saturating_neg());
             if matches!(errno, Errno::INTR | Errno::AGAIN) {
@@ -223,27 +223,27 @@ impl Worker<'_> {
         let latency_ns = now.saturating_sub(operation.start_ns.expect(STAMPED));
         let record_bytes = self.spec.record_bytes;
         match operation.call {
-            Call::Fsync | Call::Fdatasync => tally.sync.add(latency_ns),
+            Call::Fsync | Call::Fdatasync => latencies.sync.add(latency_ns),
             Call::Read | Call::Write => {
                 operation.done += moved;
                 let length = queue.memory(slot).len();
                 if operation.done < length {
                     self.check_progress(operation, moved, length)?;
-                    board.operations[slot] = Some(operation);
+                    in_flight.operations[slot] = Some(operation);
                     let offset = operation.offset + in_file(operation.done);
                     return queue.push(slot, operation.call, operation.done, offset);
                 }
-                board.measured_bytes += record_bytes;
+                in_flight.measured_bytes += record_bytes;
                 if operation.call == Call::Read {
-                    tally.read.add(latency_ns);
+                    latencies.read.add(latency_ns);
                     self.check_read(queue, slot, operation)?;
                 } else {
-                    tally.write.add(latency_ns);
+                    latencies.write.add(latency_ns);
                     // The log has one line for a write and its sync.
                     if let Some(call) = sync_of(self.spec.mode)
                         && self.sync_is_due()
                     {
-                        board.operations[slot] = Some(Operation {
+                        in_flight.operations[slot] = Some(Operation {
                             call,
                             start_ns: None,
                             ..operation
@@ -256,8 +256,8 @@ impl Worker<'_> {
         if let Some(log) = &mut self.log {
             log.add(operation.begun_ns.expect(STAMPED), now);
         }
-        board.operations[slot] = None;
-        board.free_from_ns[slot] = now.saturating_add(self.spec.think_ns);
+        in_flight.operations[slot] = None;
+        in_flight.free_from_ns[slot] = now.saturating_add(self.spec.think_ns);
         Ok(())
     }
 

@@ -43,16 +43,16 @@ use self::library::Library;
 use self::prepare::Databases;
 use self::worker::{Shared, Worker, WorkerOutcome};
 use crate::cache::{self, CacheMethod};
-use crate::crew;
 use crate::error::BenchError;
 use crate::file::{OperationOutcome, unix_ns};
-use crate::gate::Gate;
 use crate::placement::FilePlacement;
 use crate::prepare::{check_bytes, kind_name};
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::spec::Cache;
+use crate::start_barrier::StartBarrier;
+use crate::threads;
 use crate::window::{Finished, Moved, Window, WindowOutcome};
 use crate::worker::Counter;
 
@@ -208,7 +208,7 @@ fn measure(
     stop: &AtomicBool,
 ) -> Result<Measured, BenchError> {
     let shared = Shared {
-        gate: Gate::new(),
+        barrier: StartBarrier::new(),
         stop,
         failed: AtomicBool::new(false),
         done: databases.iter().map(|_| Counter::default()).collect(),
@@ -270,13 +270,20 @@ fn measure_in_threads(
                 index,
                 databases,
             };
-            let work = move || worker.run(shared, || shared.gate.wait(), || ());
-            crew::start(scope, index, &shared.gate, &shared.failed, finished.clone(), work)?;
+            let work = move || worker.run(shared, || shared.barrier.wait(), || ());
+            threads::start(
+                scope,
+                index,
+                &shared.barrier,
+                &shared.failed,
+                finished.clone(),
+                work,
+            )?;
         }
-        shared.gate.wait_for(spec.threads);
+        shared.barrier.wait_for(spec.threads);
         report(spec, shared, progress);
         let (started_unix_ns, running) = (unix_ns(), window.begin());
-        shared.gate.open();
+        shared.barrier.open();
         let answers = collect(spec, shared, &results, progress);
         Ok::<_, BenchError>((started_unix_ns, answers, running.finish()))
     })?;

@@ -11,9 +11,9 @@ use super::spec::{SqliteSpec, VALUE_BYTES};
 use super::worker::place_of;
 use crate::error::BenchError;
 use crate::file::OperationOutcome;
+use crate::latencies::LatencyCounter;
 use crate::processor::WorkerUse;
 use crate::progress::Progress;
-use crate::tally::Count;
 use crate::window::WindowOutcome;
 use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
@@ -122,7 +122,7 @@ impl SqliteOutcome {
     }
 
     /// Takes the transactions of a worker into the sum.
-    pub(super) fn add_kinds(&mut self, kinds: &[Count; 3]) {
+    pub(super) fn add_kinds(&mut self, kinds: &[LatencyCounter; 3]) {
         let value_bytes = u64::try_from(VALUE_BYTES).unwrap_or(u64::MAX);
         let written = self.spec.statements().saturating_mul(value_bytes);
         self.insert.merge(&kinds[place_of(Kind::Insert)].outcome(written));

@@ -20,7 +20,7 @@ use rusqlite::ffi::{SQLITE_IOERR, SQLITE_OK, sqlite3_file, sqlite3_int64, sqlite
 
 use super::library::Functions;
 use crate::clock::Clock;
-use crate::tally::Count;
+use crate::latencies::LatencyCounter;
 
 /// Name under which the layer is registered and opened.
 const NAME: &std::ffi::CStr = c"tidegate-timed";
@@ -44,14 +44,14 @@ pub struct FileWork {
 
 thread_local! {
     /// Time of each sync since [`begin`]; `None` when nobody asked.
-    static SYNCS: RefCell<Option<(Clock, Count)>> = const { RefCell::new(None) };
+    static SYNCS: RefCell<Option<(Clock, LatencyCounter)>> = const { RefCell::new(None) };
     static WRITES: Cell<u64> = const { Cell::new(0) };
     static WRITTEN_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Begins to count for this thread.
 pub fn begin() {
-    SYNCS.set(Some((Clock::best(), Count::new())));
+    SYNCS.set(Some((Clock::best(), LatencyCounter::new())));
     WRITES.set(0);
     WRITTEN_BYTES.set(0);
 }

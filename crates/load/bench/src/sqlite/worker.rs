@@ -16,9 +16,9 @@ use super::vfs::{self, FileWork};
 use crate::clock::Clock;
 use crate::error::BenchError;
 use crate::file::elapsed_ns;
-use crate::gate::Gate;
+use crate::latencies::LatencyCounter;
 use crate::processor::WorkerUse;
-use crate::tally::Count;
+use crate::start_barrier::StartBarrier;
 use crate::worker::Counter;
 
 /// A thread that thinks long looks this often whether it is to stop.
@@ -36,7 +36,7 @@ pub struct Worker<'run> {
 
 /// What all workers see.
 pub struct Shared<'run> {
-    pub gate: Gate,
+    pub barrier: StartBarrier,
     /// Raised by the caller.
     pub stop: &'run AtomicBool,
     /// Raised by a worker that failed: the others need not go on.
@@ -54,7 +54,7 @@ impl Shared<'_> {
 /// What the transactions of one worker did.
 pub struct Work {
     /// By [`place_of`].
-    pub kinds: [Count; 3],
+    pub kinds: [LatencyCounter; 3],
     pub unchanged_statements: u64,
     /// On the clock of the latencies, as all points of the window: they are compared.
     pub began_ns: u64,
@@ -123,7 +123,7 @@ struct Transactions<'run> {
     values: ValueStream,
     runner: Runner<'run>,
     /// By place of their kind.
-    kinds: [Count; 3],
+    kinds: [LatencyCounter; 3],
     unchanged_statements: u64,
     thought_ns: u64,
     clock: Clock,
@@ -148,7 +148,11 @@ impl<'run> Transactions<'run> {
             plan: Plan::new(spec, index),
             values: ValueStream::of_transactions(spec.values, thread_seed(spec, index)),
             runner,
-            kinds: [Count::new(), Count::new(), Count::new()],
+            kinds: [
+                LatencyCounter::new(),
+                LatencyCounter::new(),
+                LatencyCounter::new(),
+            ],
             unchanged_statements: 0,
             thought_ns: 0,
             clock: Clock::best(),

@@ -43,7 +43,7 @@ impl<'section> StepMaker<'section> {
         self.syncs_at_the_end(&direction)?;
         self.cache_and_advice(&direction)?;
         self.order(&direction)?;
-        self.pace(jobs)?;
+        self.limiter(jobs)?;
         self.data(&direction)?;
         self.place(jobs)?;
         self.refuse_what_changes_the_meaning()
@@ -201,7 +201,7 @@ impl<'section> StepMaker<'section> {
         Ok(())
     }
 
-    fn pace(&mut self, jobs: u64) -> Result<(), FioError> {
+    fn limiter(&mut self, jobs: u64) -> Result<(), FioError> {
         let options = self.options;
         let second = Duration::from_secs(1);
         let runtime = options.value("runtime", |text| quantity::time(text, second))?;

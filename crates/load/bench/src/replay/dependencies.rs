@@ -1,4 +1,4 @@
-//! Lets calls of different threads pass in the order in which they depend on each other.
+//! Tracks the dependencies between calls of different threads: a call waits until those it depends on are done.
 //!
 //! A resource (a descriptor, a file position, a name) counts the calls on it that are done. A call that needs `n` of
 //! them done waits for that count. Calls that may run side by side need the same count, that of the last call that had
@@ -13,12 +13,12 @@ use std::time::Duration;
 /// Resources share this many places to sleep.
 const PLACES: usize = 64;
 
-/// A waiter looks at the stop flag at least so often.
+/// Interval at which a waiter reads the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What a call needs of one resource before it may be made.
+/// Calls on one resource that must be done before another call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct Dependency {
     /// Number of the resource.
     pub resource: u32,
     /// Calls on it that must be done before.
@@ -34,12 +34,12 @@ struct Place {
 
 /// The counts of all resources.
 #[derive(Debug)]
-pub struct Turnstile {
+pub struct DependencyTracker {
     done: Vec<AtomicU32>,
     places: Vec<Place>,
 }
 
-impl Turnstile {
+impl DependencyTracker {
     pub fn new(resources: u32) -> Self {
         Self {
             done: (0..resources).map(|_| AtomicU32::new(0)).collect(),
@@ -48,7 +48,7 @@ impl Turnstile {
     }
 
     /// Waits until `need` is met. False when `give_up` became true instead.
-    pub fn wait(&self, need: Need, give_up: impl Fn() -> bool) -> bool {
+    pub fn wait(&self, need: Dependency, give_up: impl Fn() -> bool) -> bool {
         let count = self.count(need.resource);
         if count.load(Ordering::SeqCst) >= need.done {
             return true;
@@ -109,19 +109,19 @@ mod tests {
 
     #[test]
     fn calls_pass_in_the_order_of_their_needs() {
-        let turnstile = Turnstile::new(1);
+        let tracker = DependencyTracker::new(1);
         let order = Mutex::new(Vec::new());
         thread::scope(|scope| {
             for number in (0..8).rev() {
-                let (turnstile, order) = (&turnstile, &order);
+                let (tracker, order) = (&tracker, &order);
                 scope.spawn(move || {
-                    let need = Need {
+                    let need = Dependency {
                         resource: 0,
                         done: number,
                     };
-                    assert!(turnstile.wait(need, || false));
+                    assert!(tracker.wait(need, || false));
                     order.lock().unwrap().push(number);
-                    turnstile.pass(0);
+                    tracker.pass(0);
                 });
             }
         });
@@ -130,15 +130,15 @@ mod tests {
 
     #[test]
     fn a_waiter_gives_up_when_told() {
-        let turnstile = Turnstile::new(1);
+        let tracker = DependencyTracker::new(1);
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                let need = Need { resource: 0, done: 1 };
-                turnstile.wait(need, || stop.load(Ordering::Relaxed))
+                let need = Dependency { resource: 0, done: 1 };
+                tracker.wait(need, || stop.load(Ordering::Relaxed))
             });
             stop.store(true, Ordering::Relaxed);
-            turnstile.wake_all();
+            tracker.wake_all();
             assert!(!waiter.join().unwrap());
         });
     }

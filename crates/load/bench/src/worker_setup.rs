@@ -1,26 +1,26 @@
-//! A worker of a file workload before it works: what it opens, and where.
+//! Setup of a worker: opens its files and starts its thread.
 
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::thread::Scope;
 
 use crate::access::Target;
-use crate::crew;
 use crate::descriptors::take_own_table;
 use crate::error::BenchError;
 use crate::order::RecordOrder;
 use crate::spec::{Cache, FileSpec};
+use crate::threads;
 use crate::worker::{Answer, Shared, Worker, WorkerOutcome};
 
-/// A worker that has no thread yet.
-pub struct Recruit<'run> {
+/// A worker without a thread.
+pub struct WorkerSetup<'run> {
     pub index: u32,
     pub order: RecordOrder,
-    /// Those of all workers.
+    /// The files of all workers.
     pub files: &'run [PathBuf],
 }
 
-impl<'run> Recruit<'run> {
+impl<'run> WorkerSetup<'run> {
     /// Opens (and maps) the worker's files.
     pub fn open(&self, spec: &FileSpec) -> Result<Target, BenchError> {
         let number = usize::try_from(spec.file_of(self.index)).expect("file numbers fit in memory");
@@ -30,8 +30,8 @@ impl<'run> Recruit<'run> {
         Ok(target)
     }
 
-    /// Starts the worker's thread, with a table of descriptors of its own where the kernel gives one. It opens its files
-    /// and waits at the gate.
+    /// Starts the worker's thread, with its own table of descriptors if the kernel allows one. It opens its files and waits
+    /// at the barrier.
     pub fn start<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
@@ -44,8 +44,8 @@ impl<'run> Recruit<'run> {
     {
         let index = self.index;
         let work = move || {
-            // SAFETY: the thread was started for this closure, which was given no descriptor. What the worker opens is
-            // closed in the thread, and what it tells has none.
+            // SAFETY: the thread was started for this closure, which got no descriptor. The worker closes in this thread
+            // every descriptor that it opens, and its result has none.
             let shared_table = unsafe { take_own_table() }.err();
             let target = self.open(spec)?;
             if spec.cache == Cache::Warm {
@@ -58,6 +58,6 @@ impl<'run> Recruit<'run> {
                 ..outcome
             }))
         };
-        crew::start(scope, index, &shared.gate, &shared.failed, finished, work)
+        threads::start(scope, index, &shared.barrier, &shared.failed, finished, work)
     }
 }

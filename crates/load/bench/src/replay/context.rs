@@ -1,4 +1,4 @@
-//! What all threads of a replay share: trace, plan, open descriptors, the stop flag.
+//! State shared by all threads of a replay: trace, plan, open descriptors, the stop flag.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -9,20 +9,20 @@ use results::call_trace::{Handle, Layer, Name, Trace};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::dependencies::DependencyTracker;
 use super::plan::Plan;
 use super::prepare::IMAGE;
-use super::turnstile::Turnstile;
 use super::{DirectIo, ReplaySpec};
 use crate::error::BenchError;
 use crate::worker::Counter;
 
-/// What all lanes see.
-pub struct Stage<'run> {
+/// State shared by all threads.
+pub struct ReplayContext<'run> {
     pub trace: &'run Trace,
     pub spec: &'run ReplaySpec,
     pub plan: &'run Plan,
     pub root_path: &'run Path,
-    pub turnstile: Turnstile,
+    pub tracker: DependencyTracker,
     /// The directory of the run.
     pub root: OwnedFd,
     image: Option<Arc<OwnedFd>>,
@@ -34,7 +34,7 @@ pub struct Stage<'run> {
     done: Vec<Counter>,
 }
 
-impl<'run> Stage<'run> {
+impl<'run> ReplayContext<'run> {
     /// Opens the directory of the run, and the image of a block trace.
     pub fn new(
         trace: &'run Trace,
@@ -58,14 +58,14 @@ impl<'run> Stage<'run> {
             spec,
             plan,
             root_path,
-            turnstile: Turnstile::new(plan.resources),
+            tracker: DependencyTracker::new(plan.resources),
             root,
             image,
             image_is_buffered,
             slots: (0..trace.handle_count()).map(|_| Mutex::new(None)).collect(),
             stop,
             failed: AtomicBool::new(false),
-            done: plan.lanes.iter().map(|_| Counter::default()).collect(),
+            done: plan.replay_threads.iter().map(|_| Counter::default()).collect(),
         })
     }
 
@@ -73,10 +73,10 @@ impl<'run> Stage<'run> {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Tells all lanes that one of them cannot go on.
+    /// Tells all threads that one of them cannot go on.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
-        self.turnstile.wake_all();
+        self.tracker.wake_all();
     }
 
     pub fn done_calls(&self) -> u64 {
@@ -95,9 +95,9 @@ impl<'run> Stage<'run> {
         self.image.clone()
     }
 
-    /// Only the lane itself writes its counter.
-    pub fn count_done(&self, lane: usize, calls: u64) {
-        self.done[lane].0.store(calls, Ordering::Relaxed);
+    /// Only the thread itself writes its counter.
+    pub fn count_done(&self, replay_thread: usize, calls: u64) {
+        self.done[replay_thread].0.store(calls, Ordering::Relaxed);
     }
 
     fn slot(&self, handle: Handle) -> Option<&Mutex<Option<Arc<OwnedFd>>>> {

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::Speed;
-use super::act::{self, Answer, Buffers, Operands};
+use super::context::ReplayContext;
 use super::outcome::{CallError, KindOutcome};
-use super::stage::Stage;
+use super::syscall::{self, Answer, Buffers, Operands};
 use crate::error::BenchError;
 use crate::file::elapsed_ns;
 use crate::processor::WorkerUse;
@@ -24,9 +24,9 @@ const NOT_OPEN: &str =
 const CUT: &str = "transfer cut to 64 MiB";
 pub const BUFFERED: &str = "block request through the page cache, as O_DIRECT was refused or turned off";
 
-/// What one lane did.
+/// What one thread did.
 #[derive(Debug, Default)]
-pub struct LaneOutcome {
+pub struct ThreadOutcome {
     pub kinds: BTreeMap<&'static str, KindOutcome>,
     pub left_out: BTreeMap<&'static str, u64>,
     pub unexpected: BTreeMap<CallError, u64>,
@@ -39,35 +39,35 @@ pub struct LaneOutcome {
 }
 
 /// One thread of a replay.
-pub struct Lane<'run> {
-    stage: &'run Stage<'run>,
+pub struct ReplayThread<'run> {
+    context: &'run ReplayContext<'run>,
     index: usize,
     calls: &'run [u32],
     buffers: Buffers,
-    outcome: LaneOutcome,
+    outcome: ThreadOutcome,
 }
 
-impl<'run> Lane<'run> {
-    pub fn new(stage: &'run Stage<'run>, index: u32, calls: &'run [u32]) -> Self {
+impl<'run> ReplayThread<'run> {
+    pub fn new(context: &'run ReplayContext<'run>, index: u32, calls: &'run [u32]) -> Self {
         Self {
-            stage,
+            context,
             index: usize::try_from(index).expect("lanes are in memory"),
             calls,
-            buffers: Buffers::new(stage.spec.seed.wrapping_add(u64::from(index) << 32)),
-            outcome: LaneOutcome::default(),
+            buffers: Buffers::new(context.spec.seed.wrapping_add(u64::from(index) << 32)),
+            outcome: ThreadOutcome::default(),
         }
     }
 
     /// Makes all calls, from `start` on. An error is one after which no further call makes sense.
-    pub fn run(mut self, start: Timespec) -> Result<LaneOutcome, BenchError> {
+    pub fn run(mut self, start: Timespec) -> Result<ThreadOutcome, BenchError> {
         let before = WorkerUse::of_this_thread();
-        let stage = self.stage;
+        let context = self.context;
         // The kernel may otherwise wake a sleeper 50 us late, to save power.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        let first_ns = stage.trace.calls.first().map_or(0, |call| call.at_ns);
+        let first_ns = context.trace.calls.first().map_or(0, |call| call.at_ns);
         for (number, place) in (1_u64..).zip(self.calls) {
             let index = usize::try_from(*place).expect("calls are in memory");
-            let call = &stage.trace.calls[index];
+            let call = &context.trace.calls[index];
             let due_ns = self.due_ns(call.at_ns - first_ns);
             if !self.wait_for_time(start, due_ns) || !self.wait_for_others(*place) {
                 break;
@@ -77,10 +77,10 @@ impl<'run> Lane<'run> {
                 self.outcome.lateness.record(late_ns);
             }
             self.make(call)?;
-            for need in stage.plan.needs(*place) {
-                stage.turnstile.pass(need.resource);
+            for need in context.plan.needs(*place) {
+                context.tracker.pass(need.resource);
             }
-            stage.count_done(self.index, number);
+            context.count_done(self.index, number);
         }
         self.outcome.elapsed_ns = since_ns(start);
         self.outcome.usage = WorkerUse::of_this_thread()
@@ -90,7 +90,7 @@ impl<'run> Lane<'run> {
     }
 
     fn due_ns(&self, at_ns: u64) -> Option<u64> {
-        match self.stage.spec.speed {
+        match self.context.spec.speed {
             Speed::AsFastAsPossible => None,
             Speed::Scaled(factor) => Some(scaled_ns(at_ns, factor)),
         }
@@ -100,35 +100,35 @@ impl<'run> Lane<'run> {
     fn wait_for_time(&self, start: Timespec, due_ns: Option<u64>) -> bool {
         while let Some(due_ns) = due_ns {
             let now_ns = since_ns(start);
-            if now_ns >= due_ns || self.stage.stopped() {
+            if now_ns >= due_ns || self.context.stopped() {
                 break;
             }
             let until = after(start, due_ns.min(now_ns.saturating_add(SLEEP_NS_MAX)));
             // Woken early, by a signal, it looks again.
             let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &until);
         }
-        !self.stage.stopped()
+        !self.context.stopped()
     }
 
     fn wait_for_others(&self, place: u32) -> bool {
-        let stage = self.stage;
-        let mut needs = stage.plan.needs(place).iter();
-        needs.all(|need| stage.turnstile.wait(*need, || stage.stopped()))
+        let context = self.context;
+        let mut needs = context.plan.needs(place).iter();
+        needs.all(|need| context.tracker.wait(*need, || context.stopped()))
     }
 
     fn make(&mut self, call: &Call) -> Result<(), BenchError> {
-        let Some(mut operands) = Operands::of(self.stage, call.action) else {
+        let Some(mut operands) = Operands::of(self.context, call.action) else {
             self.leave_out(NOT_OPEN);
             return Ok(());
         };
         if self.buffers.make_room(call) {
             self.leave_out(CUT);
         }
-        if self.stage.image_is_buffered {
+        if self.context.image_is_buffered {
             self.leave_out(BUFFERED);
         }
         let began = Instant::now();
-        let answer = act::act(self.stage, call.action, &mut operands, &mut self.buffers);
+        let answer = syscall::execute(self.context, call.action, &mut operands, &mut self.buffers);
         let took_ns = elapsed_ns(began, Instant::now());
         drop(operands);
         let done = self.outcome.kinds.entry(call.action.kind()).or_default();
@@ -163,15 +163,15 @@ impl<'run> Lane<'run> {
         match answer {
             Answer::Opened(descriptor) => {
                 if let Action::Open { handle, .. } | Action::Duplicate { copy: handle, .. } = call.action {
-                    self.stage.keep(handle, descriptor);
+                    self.context.keep(handle, descriptor);
                 }
             }
             Answer::Moved(bytes) => {
                 let expected = call
                     .outcome
                     .value()
-                    .unwrap_or_else(|| act::transfer_bytes(call.action));
-                if bytes < expected.min(act::TRANSFER_BYTES_MAX) {
+                    .unwrap_or_else(|| syscall::transfer_bytes(call.action));
+                if bytes < expected.min(syscall::TRANSFER_BYTES_MAX) {
                     self.outcome.short_transfers += 1;
                 }
             }
@@ -187,8 +187,8 @@ impl<'run> Lane<'run> {
         if ends_the_run(errno) {
             return Err(BenchError::Io {
                 operation: call.action.kind(),
-                path: act::path_of(self.stage, call.action),
-                offset_bytes: act::offset_of(call.action),
+                path: syscall::path_of(self.context, call.action),
+                offset_bytes: syscall::offset_of(call.action),
                 source: errno.into(),
             });
         }

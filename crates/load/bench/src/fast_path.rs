@@ -1,38 +1,38 @@
-//! The loop of what most runs are: reads or writes by calls, of one file, with nothing between them.
+//! Fast path: pread/pwrite on one file, without verification, rate limit, log or per-write sync.
 //!
-//! It counts and measures what the loop of [`crate::worker`] does, which takes every other workload. What costs here is
-//! what the harness adds to a cached read of 4 KiB: one reading of the clock, one count, and few lines of memory, as each
-//! copy of a record pushes some out of the processor's nearest cache. So the flags of others are looked at, and progress
-//! is told, when [`LOOK_NS`] have passed.
+//! It does the same operations in the same order as the loop of [`crate::worker`], which takes every other workload; a
+//! test in `tests/file_workload.rs` compares the two. It adds to a cached read of 4 KiB one reading of the clock, one
+//! count, and few cache lines, as each copy of a record evicts some from the processor's nearest cache. So it reads the
+//! stop flags and reports progress only every [`LOOK_NS`].
 
 use std::sync::atomic::Ordering;
 
 use crate::clock::Clock;
 use crate::error::BenchError;
+use crate::latencies::{BackToBack, Latencies, LatencyCounter};
 use crate::order::RecordOrder;
-use crate::tally::{Count, Streak, Tally};
-use crate::worker::{Course, Shared, Worker};
+use crate::worker::{RunClock, Shared, Worker};
 
-/// How soon a stop is seen, if the operation that it meets is shorter.
+/// Largest delay of a stop, if the operation at that time is shorter.
 const LOOK_NS: u64 = 1_000_000;
 
 impl Worker<'_> {
-    /// True when nothing is done between two calls of one kind.
-    pub fn is_plain(&self) -> bool {
+    /// True if no work lies between two calls of one kind.
+    pub fn takes_fast_path(&self) -> bool {
         self.spec.pattern.reads() != self.spec.pattern.writes()
             && !self.syncs
-            && self.pace.is_none()
+            && self.limiter.is_none()
             && self.log.is_none()
             && self.check.is_none()
             && self.target.descriptor().is_some()
     }
 
-    /// True when everything was done, or done for as long as asked.
-    pub fn work_plainly(
+    /// Returns true if all records were processed or the time limit was reached.
+    pub fn run_fast_path(
         &mut self,
         shared: &Shared<'_>,
-        course: &mut Course,
-        tally: &mut Tally,
+        run_clock: &mut RunClock,
+        latencies: &mut Latencies,
     ) -> Result<bool, BenchError> {
         let spec = self.spec;
         let base = spec.base_of(self.index);
@@ -44,37 +44,37 @@ impl Worker<'_> {
             if shared.is_over() {
                 return Ok(false);
             }
-            if course.passes_ramp(now) {
-                tally.clear();
+            if run_clock.passes_ramp(now) {
+                latencies.clear();
                 measured_bytes = 0;
             }
-            if course.is_through(now) {
-                return Ok(course.is_measuring());
+            if run_clock.is_through(now) {
+                return Ok(run_clock.is_measuring());
             }
-            let mut stretch = Stretch {
+            let mut batch = Batch {
                 base,
                 record_bytes: spec.record_bytes,
-                left: course.left,
-                end_ns: course.next_point(now.saturating_add(LOOK_NS)),
+                left: run_clock.left,
+                end_ns: run_clock.next_point(now.saturating_add(LOOK_NS)),
                 now,
             };
             if spec.pattern.reads() {
-                self.read_all(&mut stretch, &mut tally.read)?;
+                self.read_all(&mut batch, &mut latencies.read)?;
             } else {
-                self.write_all(&mut stretch, &mut tally.write)?;
+                self.write_all(&mut batch, &mut latencies.write)?;
             }
-            now = stretch.now;
-            measured_bytes += (course.left - stretch.left) * spec.record_bytes;
-            course.left = stretch.left;
+            now = batch.now;
+            measured_bytes += (run_clock.left - batch.left) * spec.record_bytes;
+            run_clock.left = batch.left;
             // Only this thread writes the counter.
             done_bytes.store(measured_bytes, Ordering::Relaxed);
         }
     }
 
-    fn read_all(&mut self, stretch: &mut Stretch, count: &mut Count) -> Result<(), BenchError> {
+    fn read_all(&mut self, batch: &mut Batch, count: &mut LatencyCounter) -> Result<(), BenchError> {
         let file = self.target.descriptor().expect("the worker is plain");
         let memory = self.memory.as_mut_slice();
-        stretch.run(
+        batch.run(
             &mut self.order,
             self.clock,
             count,
@@ -85,10 +85,10 @@ impl Worker<'_> {
         )
     }
 
-    fn write_all(&mut self, stretch: &mut Stretch, count: &mut Count) -> Result<(), BenchError> {
+    fn write_all(&mut self, batch: &mut Batch, count: &mut LatencyCounter) -> Result<(), BenchError> {
         let file = self.target.descriptor().expect("the worker is plain");
         let content = &mut self.content;
-        stretch.run(&mut self.order, self.clock, count, |offset| {
+        batch.run(&mut self.order, self.clock, count, |offset| {
             let record = content.at(offset, 1);
             match rustix::io::pwrite(file, record, offset) {
                 Ok(moved) if moved == record.len() => Ok(()),
@@ -98,8 +98,8 @@ impl Worker<'_> {
     }
 }
 
-/// What is done before the next look around.
-struct Stretch {
+/// The operations until the next look at the flags.
+struct Batch {
     /// Offset in the file of the record 0.
     base: u64,
     record_bytes: u64,
@@ -110,23 +110,23 @@ struct Stretch {
     now: u64,
 }
 
-impl Stretch {
+impl Batch {
     /// Does one operation at least, if there are records left.
     #[inline(always)]
     fn run(
         &mut self,
         order: &mut RecordOrder,
         clock: Clock,
-        count: &mut Count,
+        count: &mut LatencyCounter,
         mut operate: impl FnMut(u64) -> Result<(), BenchError>,
     ) -> Result<(), BenchError> {
-        let mut streak = Streak::new(count, self.now);
+        let mut back_to_back = BackToBack::new(count, self.now);
         while self.left > 0 {
             let mut done = 0;
             for record in order.upcoming() {
                 operate(self.base + record * self.record_bytes)?;
                 self.now = clock.now_ns();
-                streak.add(self.now);
+                back_to_back.add(self.now);
                 done += 1;
                 if done == self.left || self.now >= self.end_ns {
                     break;

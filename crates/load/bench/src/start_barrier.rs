@@ -1,4 +1,4 @@
-//! Holds workers back until all are ready, and lets them go together or not at all.
+//! A barrier that releases all workers together, or cancels the run for all.
 //!
 //! A plain barrier would hang the run when one of the threads cannot be started. And a condition variable hands its lock
 //! from one woken thread to the next: with more threads than processors each begins to work before it lets the next one
@@ -10,27 +10,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-/// What was decided.
+/// Values of the decision.
 const UNDECIDED: u32 = 0;
 const OPEN: u32 = 1;
 const CANCELLED: u32 = 2;
 
-/// In the number of those who are ready: something was decided. Far above any number of threads.
+/// Flag in the number of ready workers: a decision was made. Far above any number of threads.
 const DECIDED: u32 = 1 << 31;
 
-/// All who wait.
+/// Wakes all waiters.
 const EVERYBODY: u32 = i32::MAX.unsigned_abs();
 
-/// The start line of the timed window.
+/// The barrier at the start of the timed window.
 #[derive(Debug)]
-pub struct Gate {
+pub struct StartBarrier {
     /// Workers wait for this to change, once.
     decision: AtomicU32,
-    /// Workers that have come, and [`DECIDED`]; whoever opens the gate waits for this to change.
+    /// Number of ready workers, and [`DECIDED`]; the opener waits for this to change.
     ready: AtomicU32,
 }
 
-impl Gate {
+impl StartBarrier {
     pub const fn new() -> Self {
         Self {
             decision: AtomicU32::new(UNDECIDED),
@@ -43,7 +43,7 @@ impl Gate {
         self.wait_as_one_of(u32::MAX)
     }
 
-    /// The same, and the last of `all` opens the gate.
+    /// The same; the last of `all` opens the barrier.
     fn wait_as_one_of(&self, all: u32) -> bool {
         let before = self.ready.fetch_add(1, Ordering::AcqRel) & !DECIDED;
         wake_all(&self.ready);
@@ -68,12 +68,12 @@ impl Gate {
         }
     }
 
-    /// Lets the workers go, unless one of them has cancelled the run.
+    /// Releases the workers, unless one of them has cancelled the run.
     pub fn open(&self) {
         self.decide(OPEN);
     }
 
-    /// Sends the workers home: one of them could not be made ready.
+    /// Cancels the run: a worker could not be made ready.
     pub fn cancel(&self) {
         self.decide(CANCELLED);
     }
@@ -107,30 +107,30 @@ fn wake_all(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, EVERYBODY);
 }
 
-/// Where the windows of several workloads begin together: the last one to come lets all of them go.
+/// A barrier for several workloads at the same time; the last to arrive releases all.
 #[derive(Debug)]
-pub struct StartLine {
-    gate: Gate,
+pub struct CommonStart {
+    barrier: StartBarrier,
     workloads: u32,
 }
 
-impl StartLine {
+impl CommonStart {
     /// For so many workloads.
     pub const fn of(workloads: u32) -> Self {
         Self {
-            gate: Gate::new(),
+            barrier: StartBarrier::new(),
             workloads,
         }
     }
 
     /// Called by each workload when it is ready; false when one of them will not come.
     pub fn meet(&self) -> bool {
-        self.gate.wait_as_one_of(self.workloads)
+        self.barrier.wait_as_one_of(self.workloads)
     }
 
     /// One of the workloads will not come.
     pub fn cancel(&self) {
-        self.gate.cancel();
+        self.barrier.cancel();
     }
 }
 
@@ -142,14 +142,14 @@ mod tests {
     #[test]
     fn workers_leave_together_or_learn_that_the_run_was_cancelled() {
         for cancelled in [false, true] {
-            let gate = Gate::new();
+            let barrier = StartBarrier::new();
             let passed: Vec<bool> = thread::scope(|scope| {
-                let workers: Vec<_> = (0..3).map(|_| scope.spawn(|| gate.wait())).collect();
-                gate.wait_for(3);
+                let workers: Vec<_> = (0..3).map(|_| scope.spawn(|| barrier.wait())).collect();
+                barrier.wait_for(3);
                 if cancelled {
-                    gate.cancel()
+                    barrier.cancel()
                 } else {
-                    gate.open()
+                    barrier.open()
                 }
                 workers.into_iter().map(|worker| worker.join().unwrap()).collect()
             });

@@ -1,21 +1,21 @@
-//! Threads of workers that start together at a gate.
+//! Spawns the threads of workers, which start together at a barrier.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::{self, Scope};
 
 use crate::error::BenchError;
-use crate::gate::Gate;
+use crate::start_barrier::StartBarrier;
 
-/// Starts the thread of a worker; what its work gives goes to `finished`. A worker that fails raises `failed` for the others,
-/// and cancels the gate, which it may not have reached.
+/// Starts the thread of a worker and sends its result to `finished`. A worker that fails raises `failed` for the others and
+/// cancels the barrier, which it may not have reached.
 ///
 /// # Errors
-/// When no thread is to be had; the gate is cancelled then.
+/// If no thread can be started; the barrier is then cancelled.
 pub fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     index: u32,
-    gate: &'scope Gate,
+    barrier: &'scope StartBarrier,
     failed: &'scope AtomicBool,
     finished: Sender<Result<T, BenchError>>,
     work: impl FnOnce() -> Result<T, BenchError> + Send + 'scope,
@@ -26,7 +26,7 @@ pub fn start<'scope, T: Send + 'scope>(
             let answer = work();
             if answer.is_err() {
                 failed.store(true, Ordering::Relaxed);
-                gate.cancel();
+                barrier.cancel();
             }
             // The receiver outlives the scope, so this cannot fail.
             let _ = finished.send(answer);
@@ -34,7 +34,7 @@ pub fn start<'scope, T: Send + 'scope>(
     match spawned {
         Ok(_) => Ok(()),
         Err(source) => {
-            gate.cancel();
+            barrier.cancel();
             Err(BenchError::Thread {
                 worker: index,
                 source,

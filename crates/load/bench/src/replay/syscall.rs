@@ -9,8 +9,8 @@ use results::call_trace::{Access, Action, Call, OpenFlags, Outcome, Whence};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::context::ReplayContext;
 use super::prepare::IMAGE;
-use super::stage::Stage;
 use super::{DirectIo, descriptor};
 use crate::data::AlignedMemory;
 use crate::order::mixed;
@@ -50,10 +50,12 @@ pub enum Answer {
 
 impl Operands {
     /// `None` when a descriptor is not open.
-    pub fn of(stage: &Stage<'_>, action: Action) -> Option<Self> {
+    pub fn of(context: &ReplayContext<'_>, action: Action) -> Option<Self> {
         match action {
-            Action::Close { handle } => Some(Self::Owned(Some(stage.take(handle)?))),
-            Action::Copy { from, to, .. } => Some(Self::Two(stage.descriptor(from)?, stage.descriptor(to)?)),
+            Action::Close { handle } => Some(Self::Owned(Some(context.take(handle)?))),
+            Action::Copy { from, to, .. } => {
+                Some(Self::Two(context.descriptor(from)?, context.descriptor(to)?))
+            }
             Action::Duplicate { handle, .. }
             | Action::Read { handle, .. }
             | Action::Write { handle, .. }
@@ -66,11 +68,11 @@ impl Operands {
             | Action::TruncateHandle { handle, .. }
             | Action::Allocate { handle, .. }
             | Action::StatHandle { handle }
-            | Action::List { handle } => Some(Self::One(stage.descriptor(handle)?)),
+            | Action::List { handle } => Some(Self::One(context.descriptor(handle)?)),
             Action::BlockRead { .. }
             | Action::BlockWrite { .. }
             | Action::BlockDiscard { .. }
-            | Action::BlockFlush => Some(Self::One(stage.image()?)),
+            | Action::BlockFlush => Some(Self::One(context.image()?)),
             Action::Open { .. }
             | Action::Truncate { .. }
             | Action::Stat { .. }
@@ -98,7 +100,7 @@ impl Operands {
     }
 }
 
-/// Memory of one lane to write from and to read into; each grows to the largest call.
+/// Memory of one thread to write from and to read into; each grows to the largest call.
 #[derive(Debug)]
 pub struct Buffers {
     seed: u64,
@@ -171,18 +173,18 @@ fn random_memory(length: usize, seed: u64) -> AlignedMemory {
 }
 
 /// Makes the call.
-pub fn act(
-    stage: &Stage<'_>,
+pub fn execute(
+    context: &ReplayContext<'_>,
     action: Action,
     operands: &mut Operands,
     buffers: &mut Buffers,
 ) -> Result<Answer, Errno> {
-    let root = &stage.root;
+    let root = &context.root;
     match action {
         Action::Open { name, flags, .. } => {
-            let flags = open_flags(flags, stage.spec.direct);
+            let flags = open_flags(flags, context.spec.direct);
             let mode = Mode::RUSR | Mode::WUSR;
-            return rustix::fs::openat(root, stage.path(name)?, flags, mode).map(Answer::Opened);
+            return rustix::fs::openat(root, context.path(name)?, flags, mode).map(Answer::Opened);
         }
         Action::Close { .. } => {
             if let Operands::Owned(owned) = operands
@@ -196,27 +198,33 @@ pub fn act(
         }
         Action::Truncate { name, bytes } => {
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(root, stage.path(name)?, flags, Mode::empty())?;
+            let file = rustix::fs::openat(root, context.path(name)?, flags, Mode::empty())?;
             rustix::fs::ftruncate(file, bytes)?;
         }
         Action::Stat { name } => {
-            rustix::fs::statat(root, stage.path(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+            rustix::fs::statat(root, context.path(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Action::Access { name } => {
             let exists = rustix::fs::Access::EXISTS;
-            rustix::fs::accessat(root, stage.path(name)?, exists, AtFlags::empty())?;
+            rustix::fs::accessat(root, context.path(name)?, exists, AtFlags::empty())?;
         }
-        Action::Unlink { name } => rustix::fs::unlinkat(root, stage.path(name)?, AtFlags::empty())?,
+        Action::Unlink { name } => rustix::fs::unlinkat(root, context.path(name)?, AtFlags::empty())?,
         Action::RemoveDirectory { name } => {
-            rustix::fs::unlinkat(root, stage.path(name)?, AtFlags::REMOVEDIR)?;
+            rustix::fs::unlinkat(root, context.path(name)?, AtFlags::REMOVEDIR)?;
         }
         Action::Rename { from, to } => {
-            rustix::fs::renameat(root, stage.path(from)?, root, stage.path(to)?)?;
+            rustix::fs::renameat(root, context.path(from)?, root, context.path(to)?)?;
         }
         Action::Link { from, to } => {
-            rustix::fs::linkat(root, stage.path(from)?, root, stage.path(to)?, AtFlags::empty())?;
+            rustix::fs::linkat(
+                root,
+                context.path(from)?,
+                root,
+                context.path(to)?,
+                AtFlags::empty(),
+            )?;
         }
-        Action::MakeDirectory { name } => rustix::fs::mkdirat(root, stage.path(name)?, Mode::RWXU)?,
+        Action::MakeDirectory { name } => rustix::fs::mkdirat(root, context.path(name)?, Mode::RWXU)?,
         other => return on_descriptor(other, operands, buffers),
     }
     Ok(Answer::Nothing)
@@ -342,11 +350,11 @@ const fn writes(action: Action) -> bool {
 }
 
 /// The file of the call, for messages.
-pub fn path_of(stage: &Stage<'_>, action: Action) -> PathBuf {
+pub fn path_of(context: &ReplayContext<'_>, action: Action) -> PathBuf {
     let mut action = action;
-    let root = stage.root_path;
+    let root = context.root_path;
     if let [Some(name), _] = action.names_mut() {
-        return stage
+        return context
             .trace
             .path(*name)
             .map_or_else(|| root.to_owned(), |path| root.join(path));
@@ -354,10 +362,10 @@ pub fn path_of(stage: &Stage<'_>, action: Action) -> PathBuf {
     let Some(handle) = action.handles_mut()[0].as_deref().copied() else {
         return root.join(IMAGE);
     };
-    let opened = stage.trace.calls.iter().find_map(|call| match call.action {
+    let opened = context.trace.calls.iter().find_map(|call| match call.action {
         Action::Open {
             name, handle: opened, ..
-        } if opened == handle => stage.trace.path(name),
+        } if opened == handle => context.trace.path(name),
         _ => None,
     });
     opened.map_or_else(|| root.to_owned(), |path| root.join(path))

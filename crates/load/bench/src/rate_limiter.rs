@@ -1,4 +1,4 @@
-//! When a worker may begin its next operation: rate limit and think time.
+//! Rate limit and think time: the earliest start of a worker's next operation.
 //!
 //! Deadlines are absolute. The rate limit counts from the start line, so that an operation that comes late is caught
 //! up and errors of sleeping do not add up; the think time counts from the end of the operation before.
@@ -12,9 +12,9 @@ use crate::spec::{FileSpec, Rate};
 /// A sleeping worker looks this often whether the run is over.
 const NAP_NS: u64 = 100_000_000;
 
-/// The pace of one worker.
+/// The limits of one worker.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct RateLimiter {
     /// Bytes or operations a second, of all threads together.
     rate: Option<(u64, Rate)>,
     record_bytes: u64,
@@ -23,7 +23,7 @@ pub struct Pace {
     think_ns: u64,
 }
 
-impl Pace {
+impl RateLimiter {
     /// `None` when operations follow each other at once.
     pub fn new(spec: &FileSpec, index: u32) -> Option<Self> {
         let rate = spec.rate.map(|rate| match rate {
@@ -78,7 +78,7 @@ mod tests {
             threads: 2,
             ..FileSpec::plain("/".into(), Pattern::SequentialRead, 512, 4096)
         };
-        let due = |index, done| Pace::new(&spec, index).unwrap().due_ns(0, done, None);
+        let due = |index, done| RateLimiter::new(&spec, index).unwrap().due_ns(0, done, None);
         assert_eq!((due(0, 0), due(1, 0)), (0, 333_333_333));
         assert_eq!((due(0, 3), due(1, 4)), (2_000_000_000, 3_000_000_000));
         assert_eq!(due(0, 3_000_000), 2_000_000_000_000_000);
@@ -91,14 +91,14 @@ mod tests {
             think_ns: 5,
             ..FileSpec::plain("/".into(), Pattern::SequentialRead, 512, 4096)
         };
-        let pace = Pace::new(&spec, 0).unwrap();
-        assert_eq!(pace.due_ns(10, 1, Some(20)), 500_000_010);
-        assert_eq!(pace.due_ns(10, 1, Some(600_000_000)), 600_000_005);
+        let limiter = RateLimiter::new(&spec, 0).unwrap();
+        assert_eq!(limiter.due_ns(10, 1, Some(20)), 500_000_010);
+        assert_eq!(limiter.due_ns(10, 1, Some(600_000_000)), 600_000_005);
     }
 
     #[test]
     fn no_pace_is_no_object() {
         let spec = FileSpec::plain("/".into(), Pattern::SequentialRead, 512, 4096);
-        assert!(Pace::new(&spec, 0).is_none());
+        assert!(RateLimiter::new(&spec, 0).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Counting while the clock runs: one increment, one addition and two comparisons an operation.
+//! Latency histograms of the timed window: one increment, one addition and two comparisons per operation.
 //!
 //! Buckets are those of [`results::LatencyHistogram`]: values below 256 ns exactly, and 128 buckets for each power of two
 //! above. So nothing is lost when the counts become a histogram, after the window.
@@ -16,25 +16,25 @@ const EXACT: u64 = 1 << (SUB_BITS + 1);
 /// `EXACT` buckets, and then `1 << SUB_BITS` for each of the other powers of two below 2^64.
 const BUCKETS: usize = (1 << (SUB_BITS + 1)) + (1 << SUB_BITS) * 56;
 
-/// What one kind of operation did in the timed window.
+/// Latencies of one kind of operation.
 #[derive(Debug)]
-pub struct Count {
+pub struct LatencyCounter {
     buckets: Box<[u64; BUCKETS]>,
     sum_ns: u64,
     min_ns: u64,
     max_ns: u64,
 }
 
-/// What a worker did in the timed window.
+/// Latencies of a worker by kind of operation.
 #[derive(Debug)]
-pub struct Tally {
-    pub read: Count,
-    pub write: Count,
-    pub sync: Count,
+pub struct Latencies {
+    pub read: LatencyCounter,
+    pub write: LatencyCounter,
+    pub sync: LatencyCounter,
 }
 
-impl Count {
-    /// Nothing counted yet.
+impl LatencyCounter {
+    /// An empty counter.
     pub fn new() -> Self {
         // The memory is touched, so that it is there before the window.
         let mut buckets = Box::new([1; BUCKETS]);
@@ -82,17 +82,17 @@ impl Count {
 
 /// Operations with nothing between them: the end of one is the start of the next, so that the latencies add up to the time
 /// from the first start to the last end.
-pub struct Streak<'count> {
-    count: &'count mut Count,
+pub struct BackToBack<'count> {
+    count: &'count mut LatencyCounter,
     began_ns: u64,
     ended_ns: u64,
     min_ns: u64,
     max_ns: u64,
 }
 
-impl<'count> Streak<'count> {
+impl<'count> BackToBack<'count> {
     /// Begins at `now`.
-    pub const fn new(count: &'count mut Count, now: u64) -> Self {
+    pub const fn new(count: &'count mut LatencyCounter, now: u64) -> Self {
         Self {
             count,
             began_ns: now,
@@ -114,7 +114,7 @@ impl<'count> Streak<'count> {
     }
 }
 
-impl Drop for Streak<'_> {
+impl Drop for BackToBack<'_> {
     fn drop(&mut self) {
         let count = &mut *self.count;
         count.sum_ns = count.sum_ns.wrapping_add(self.ended_ns - self.began_ns);
@@ -123,12 +123,12 @@ impl Drop for Streak<'_> {
     }
 }
 
-impl Tally {
+impl Latencies {
     pub fn new() -> Self {
         Self {
-            read: Count::new(),
-            write: Count::new(),
-            sync: Count::new(),
+            read: LatencyCounter::new(),
+            write: LatencyCounter::new(),
+            sync: LatencyCounter::new(),
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn counts_become_the_histogram_that_recording_each_gives() {
-        let mut count = Count::new();
+        let mut count = LatencyCounter::new();
         let mut expected = LatencyHistogram::new();
         let mut value = 0_u64;
         while value < 1 << 58 {
@@ -183,13 +183,13 @@ mod tests {
 
     #[test]
     fn a_streak_counts_what_counting_each_operation_does() {
-        let (mut streaked, mut counted) = (Count::new(), Count::new());
+        let (mut streaked, mut counted) = (LatencyCounter::new(), LatencyCounter::new());
         for latencies in [&[900, 0, 70_000_000][..], &[1_000], &[]] {
             let mut now = 5_000;
-            let mut streak = Streak::new(&mut streaked, now);
+            let mut back_to_back = BackToBack::new(&mut streaked, now);
             for latency in latencies {
                 now += latency;
-                streak.add(now);
+                back_to_back.add(now);
                 counted.add(*latency);
             }
         }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn absurd_latencies_and_none_at_all_are_counted() {
-        let mut count = Count::new();
+        let mut count = LatencyCounter::new();
         assert_eq!(count.outcome(1), OperationOutcome::default());
         count.add(u64::MAX);
         let outcome = count.outcome(1);
