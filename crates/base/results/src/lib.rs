@@ -36,6 +36,4 @@ pub use record::{
 pub use record_comparison::{
     ComparedOperation, ComparisonError, RecordComparison, noise_by_workload, target_title, workload_title,
 };
-pub use statistics::{
-    PairedRatio, RoundValue, Summary, Verdict, median, nearest_f64, paired_ratio, values_by_round,
-};
+pub use statistics::{PairedRatio, RoundValue, Summary, median, nearest_f64, paired_ratio, values_by_round};

@@ -104,34 +104,6 @@ pub struct PairedRatio {
     pub summary: Summary,
 }
 
-/// What the ratios of all rounds agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Every round is above 1.
-    Higher,
-    /// Every round is below 1.
-    Lower,
-    /// The rounds disagree, or there are fewer than three: no difference is shown.
-    NoDifference,
-}
-
-impl PairedRatio {
-    /// `Higher` or `Lower` only when at least three rounds all say so.
-    #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        if self.summary.count < 3 {
-            Verdict::NoDifference
-        } else if self.summary.min > 1.0 {
-            Verdict::Higher
-        } else if self.summary.max < 1.0 {
-            Verdict::Lower
-        } else {
-            Verdict::NoDifference
-        }
-    }
-}
-
 /// Ratios of `measured` over `baseline` in the rounds that both have; `None` when they share no round.
 ///
 /// A round whose baseline is zero or not finite is left out.
@@ -205,16 +177,6 @@ mod tests {
         let compared = paired_ratio(&rounds(&[0.0, 10.0]), &rounds(&[5.0, 5.0, 5.0])).unwrap();
         assert_eq!(compared.ratios, [RoundValue { round: 1, value: 0.5 }]);
         assert_eq!(paired_ratio(&[], &rounds(&[1.0])), None);
-    }
-
-    #[test]
-    fn a_difference_is_claimed_only_when_three_rounds_agree() {
-        let one = rounds(&[1.0, 1.0, 1.0]);
-        let verdict = |values: &[f64]| paired_ratio(&one, &rounds(values)).unwrap().verdict();
-        assert_eq!(verdict(&[1.1, 1.2, 1.3]), Verdict::Higher);
-        assert_eq!(verdict(&[0.9, 0.8, 0.7]), Verdict::Lower);
-        assert_eq!(verdict(&[0.9, 1.1, 0.9]), Verdict::NoDifference);
-        assert_eq!(verdict(&[0.5, 0.5]), Verdict::NoDifference);
     }
 
     #[test]

@@ -2,15 +2,15 @@
 
 use anyhow::{Context, Result};
 use bench::sqlite::{
-    KeyOrder, LibraryChoice, Operation as SpecOperation, Place, SqliteOutcome, SqliteSpec, StatementStyle,
-    TransactionShape, Values,
+    KeyOrder, LibraryChoice, Operation, Place, SqliteOutcome, SqliteSpec, StatementStyle, TransactionShape,
+    Values,
 };
 use bench::window::CountCalls;
 use bench::{Cache, FilePlacement, Measurement};
 
 use super::arguments::{FinalSync, Preset};
 use super::folder::Folder;
-use super::plan::{DatabaseTest, Operation, Plan};
+use super::plan::{DatabaseTest, Plan};
 use super::{Ended, STOPPED, Session, text};
 use crate::Finding;
 use crate::bench_command::terminal::identity;
@@ -61,11 +61,7 @@ fn sqlite_spec(plan: &Plan, test: &DatabaseTest, final_sync: FinalSync, cache: C
     SqliteSpec {
         directory: plan.path.clone(),
         library: LibraryChoice::Bundled,
-        operation: match test.operation {
-            Operation::Insert => SpecOperation::Insert,
-            Operation::Update => SpecOperation::Update,
-            Operation::Delete => SpecOperation::Delete,
-        },
+        operation: test.operation,
         journal: test.journal,
         synchronous: test.synchronous,
         transactions: test.transactions,
@@ -103,8 +99,8 @@ const fn key_order(preset: Preset, test: &DatabaseTest) -> KeyOrder {
         (_, Operation::Insert) if test.random_keys => KeyOrder::Original,
         (_, Operation::Insert) | (Preset::Paper, Operation::Delete) => KeyOrder::Sequential,
         // Never seeded there, so that no order is the original's.
-        (Preset::Paper, Operation::Update) => KeyOrder::Random,
-        (Preset::Head, Operation::Update | Operation::Delete) => KeyOrder::Original,
+        (Preset::Paper, _) => KeyOrder::Random,
+        (Preset::Head, _) => KeyOrder::Original,
     }
 }
 

@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use bench::{
-    DataPattern, FileOutcome, FilePlacement, FileSpec, FinalSync as SpecSync, Measurement, Mode, Order,
-    Pattern, WriteTarget,
+    DataPattern, FileOutcome, FilePlacement, FileSpec, FinalSync as SpecSync, Measurement, Order, Pattern,
+    WriteTarget,
 };
 
 use super::arguments::{FinalSync, Preset};
 use super::folder::Folder;
 use super::log_files::LogFiles;
-use super::plan::{Access, FileTest, Plan, SyncMode};
+use super::plan::{Access, FileTest, Plan, of_reads};
 use super::{Ended, STOPPED, Session, text};
 use crate::Finding;
 use crate::bench_command::terminal::identity;
@@ -64,11 +64,11 @@ fn file_spec(plan: &Plan, test: &FileTest, final_sync: FinalSync) -> FileSpec {
         test.records * record_bytes,
     );
     spec.threads = test.threads;
-    spec.mode = mode(if test.access.reads() {
-        test.sync.of_reads()
+    spec.mode = if test.access.reads() {
+        of_reads(test.sync)
     } else {
         test.sync
-    });
+    };
     spec.write_target = match (test.access, plan.preset) {
         (Access::Append, _) | (Access::Write, Preset::Paper) => WriteTarget::NewFile,
         (Access::Write | Access::RandomWrite | Access::Read | Access::RandomRead, _) => {
@@ -88,22 +88,6 @@ fn file_spec(plan: &Plan, test: &FileTest, final_sync: FinalSync) -> FileSpec {
         prefix: FILE_PREFIX.to_owned(),
     };
     spec
-}
-
-const fn mode(sync: SyncMode) -> Mode {
-    match sync {
-        SyncMode::Buffered => Mode::Buffered,
-        SyncMode::Sync => Mode::Sync,
-        SyncMode::Fsync => Mode::Fsync,
-        SyncMode::Direct => Mode::Direct,
-        SyncMode::DirectSync => Mode::DirectSync,
-        SyncMode::Mmap => Mode::Mmap,
-        SyncMode::MmapAsync => Mode::MmapAsync,
-        SyncMode::MmapSync => Mode::MmapSync,
-        SyncMode::Fdatasync => Mode::Fdatasync,
-        SyncMode::Fbarrier => Mode::Fbarrier,
-        SyncMode::Fdatabarrier => Mode::Fdatabarrier,
-    }
 }
 
 fn report(session: &Session<'_>, test: &FileTest, outcome: &FileOutcome) -> String {
@@ -138,8 +122,7 @@ const fn done_bytes(outcome: &FileOutcome) -> u64 {
 
 fn ended(test: &FileTest, outcome: &FileOutcome) -> Ended {
     // A write does not get faster by what is in the cache; a read that was to be cold does.
-    let direct = matches!(test.sync, SyncMode::Direct | SyncMode::DirectSync);
-    let warm = test.access.reads() && !direct && outcome.cache.is_warmer_than_asked();
+    let warm = test.access.reads() && !test.sync.is_direct() && outcome.cache.is_warmer_than_asked();
     if warm {
         print_error(&format!("the reads were not cold: {}", outcome.cache.describe()));
     }

@@ -13,7 +13,7 @@ use bench::{LogLimits, OperationLog};
 use outfile::Readers;
 use results::nearest_f64;
 
-use super::plan::FileTest;
+use super::plan::{FileTest, sync_number};
 
 /// Latencies of all threads together: 128 MiB.
 const LATENCIES_MAX: u64 = 16 << 20;
@@ -60,7 +60,7 @@ impl LogFiles {
         let title = format!(
             "\n#In {} IO mode and {} sync mode\n",
             test.access.number(),
-            test.sync.number()
+            sync_number(test.sync)
         );
         if let Some(file) = self.latency {
             file.write(|out| write_latencies(out, &title, logs, time))?;
@@ -159,12 +159,14 @@ fn sum_of_seconds(logs: &[OperationLog]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mobibench::plan::{Access, SyncMode};
+    use bench::Mode;
+
+    use crate::mobibench::plan::Access;
 
     fn test_of(access: Access) -> FileTest {
         FileTest {
             access,
-            sync: SyncMode::Buffered,
+            sync: Mode::Buffered,
             threads: 2,
             share_kib: 1024,
             record_kib: 8,

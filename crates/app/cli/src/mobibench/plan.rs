@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use bench::sqlite::{Journal, Synchronous};
+use bench::Mode;
+use bench::sqlite::{Journal, Operation, Synchronous};
 use thiserror::Error;
 
 use super::arguments::{MobibenchArguments, Preset};
@@ -100,7 +101,7 @@ pub struct FileTest {
     /// `-a`.
     pub access: Access,
     /// `-y`.
-    pub sync: SyncMode,
+    pub sync: Mode,
     /// `-t`.
     pub threads: u32,
     /// `-f` divided by the threads.
@@ -182,87 +183,44 @@ impl Access {
     }
 }
 
-/// `-y`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncMode {
-    /// No sync but the last.
-    Buffered,
-    /// `O_SYNC`.
-    Sync,
-    /// `fsync` after each write.
-    Fsync,
-    /// `O_DIRECT`.
-    Direct,
-    /// `O_SYNC` and `O_DIRECT`.
-    DirectSync,
-    /// A mapping.
-    Mmap,
-    /// A mapping, `msync` with `MS_ASYNC` after each write.
-    MmapAsync,
-    /// A mapping, `msync` with `MS_SYNC` after each write.
-    MmapSync,
-    /// `fdatasync` after each write.
-    Fdatasync,
-    /// The call `fbarrier` of BarrierFS after each write.
-    Fbarrier,
-    /// The call `fdatabarrier` of BarrierFS after each write.
-    Fdatabarrier,
+/// `-y`, in the order of the original's numbers.
+const SYNC_MODES: [Mode; 11] = [
+    Mode::Buffered,
+    Mode::Sync,
+    Mode::Fsync,
+    Mode::Direct,
+    Mode::DirectSync,
+    Mode::Mmap,
+    Mode::MmapAsync,
+    Mode::MmapSync,
+    Mode::Fdatasync,
+    Mode::Fbarrier,
+    Mode::Fdatabarrier,
+];
+
+/// `-d`, in the order of the original's numbers.
+const OPERATIONS: [Operation; 3] = [Operation::Insert, Operation::Update, Operation::Delete];
+
+/// The original's number of a sync mode.
+pub fn sync_number(mode: Mode) -> usize {
+    number_in(&SYNC_MODES, mode)
 }
 
-impl SyncMode {
-    const ALL: [Self; 11] = [
-        Self::Buffered,
-        Self::Sync,
-        Self::Fsync,
-        Self::Direct,
-        Self::DirectSync,
-        Self::Mmap,
-        Self::MmapAsync,
-        Self::MmapSync,
-        Self::Fdatasync,
-        Self::Fbarrier,
-        Self::Fdatabarrier,
-    ];
-
-    /// The original's number.
-    pub fn number(self) -> usize {
-        Self::ALL
-            .iter()
-            .position(|mode| *mode == self)
-            .unwrap_or_default()
-    }
-
-    /// The mode that a test that only reads really has: nothing that it does could be synced.
-    pub const fn of_reads(self) -> Self {
-        match self {
-            Self::Fsync | Self::Fdatasync | Self::Fbarrier | Self::Fdatabarrier => Self::Buffered,
-            Self::MmapAsync | Self::MmapSync => Self::Mmap,
-            Self::Buffered | Self::Sync | Self::Direct | Self::DirectSync | Self::Mmap => self,
-        }
-    }
+/// The original's number of an operation of SQLite.
+pub fn operation_number(operation: Operation) -> usize {
+    number_in(&OPERATIONS, operation)
 }
 
-/// `-d`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Rows are inserted.
-    Insert,
-    /// Rows are updated.
-    Update,
-    /// Rows are deleted.
-    Delete,
+fn number_in<T: PartialEq>(all: &[T], wanted: T) -> usize {
+    all.iter().position(|one| *one == wanted).unwrap_or_default()
 }
 
-impl Operation {
-    const ALL: [Self; 3] = [Self::Insert, Self::Update, Self::Delete];
-
-    /// The original's number.
-    pub const fn number(self) -> u8 {
-        match self {
-            Self::Insert => 0,
-            Self::Update => 1,
-            Self::Delete => 2,
-        }
+/// The effective mode of a test that only reads: it writes nothing that a call could sync.
+pub const fn of_reads(mode: Mode) -> Mode {
+    match mode {
+        Mode::Fsync | Mode::Fdatasync | Mode::Fbarrier | Mode::Fdatabarrier => Mode::Buffered,
+        Mode::MmapAsync | Mode::MmapSync => Mode::Mmap,
+        other => other,
     }
 }
 
@@ -298,7 +256,7 @@ fn file_test(arguments: &MobibenchArguments, notes: &mut Vec<String>) -> Result<
     let file_kib = positive('f', "a file size in KiB", arguments.file_kib)?;
     let record_kib = positive('r', "a record size in KiB", arguments.record_kib)?;
     let access = chosen('a', "an access mode", arguments.access, &Access::ALL)?;
-    let sync = chosen('y', "a sync mode", arguments.sync, &SyncMode::ALL)?;
+    let sync = chosen('y', "a sync mode", arguments.sync, &SYNC_MODES)?;
     let overlap_max = bench::mersenne::OVERLAP_PERCENT_MAX;
     let overlap_percent = u8::try_from(arguments.overlap_percent)
         .ok()
@@ -319,12 +277,12 @@ fn file_test(arguments: &MobibenchArguments, notes: &mut Vec<String>) -> Result<
             record_kib,
         });
     }
-    if access.reads() && sync.of_reads() != sync {
+    if access.reads() && of_reads(sync) != sync {
         notes.push(format!(
             "-y {} syncs after writes, and -a {} writes nothing: it reads as with -y {}",
-            sync.number(),
+            sync_number(sync),
             access.number(),
-            sync.of_reads().number(),
+            sync_number(of_reads(sync)),
         ));
     }
     Ok(FileTest {
@@ -376,7 +334,7 @@ fn database_test(
         interval_ms = INTERVAL_MS_MAX;
     }
     Ok(DatabaseTest {
-        operation: chosen('d', "an operation", operation, &Operation::ALL)?,
+        operation: chosen('d', "an operation", operation, &OPERATIONS)?,
         threads,
         transactions: share,
         journal: chosen('j', "a journal mode", arguments.journal, Journal::ALL)?,
@@ -472,7 +430,7 @@ mod tests {
         };
         assert_eq!(
             (test.access, test.sync, test.threads),
-            (Access::Write, SyncMode::Buffered, 1)
+            (Access::Write, Mode::Buffered, 1)
         );
         assert_eq!(
             (test.share_kib, test.record_kib, test.overlap_percent),
@@ -526,13 +484,9 @@ mod tests {
     #[test]
     fn the_numbers_of_modes_are_those_of_the_original() {
         assert!(Access::ALL.iter().map(|access| access.number()).eq(0..=4));
-        assert!(
-            Operation::ALL
-                .iter()
-                .map(|operation| operation.number())
-                .eq(0..=2)
-        );
-        assert_eq!(SyncMode::Fdatasync.number(), 8);
+        assert!(OPERATIONS.into_iter().map(operation_number).eq(0..=2));
+        assert!(SYNC_MODES.into_iter().map(sync_number).eq(0..=10));
+        assert_eq!(sync_number(Mode::Fdatasync), 8);
         let journals = ["delete", "truncate", "persist", "wal", "memory", "off"];
         assert!(Journal::ALL.iter().map(|journal| journal.name()).eq(journals));
         let levels = ["off", "normal", "full", "extra"];

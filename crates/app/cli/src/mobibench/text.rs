@@ -9,7 +9,7 @@ use bench::{CacheOutcome, ProcessorUse, WorkerUse};
 use results::nearest_f64;
 
 use super::arguments::{FinalSync, Preset};
-use super::plan::{DatabaseTest, FileTest};
+use super::plan::{DatabaseTest, FileTest, operation_number, sync_number};
 
 const RULE: &str = "-----------------------------------------";
 
@@ -32,7 +32,7 @@ pub fn file_setup(test: &FileTest) -> String {
         test.record_kib,
         test.records,
         test.access.number(),
-        test.sync.number(),
+        sync_number(test.sync),
         test.threads,
     )
 }
@@ -47,7 +47,7 @@ pub fn database_setup(test: &DatabaseTest) -> String {
     format!(
         "{title}DB teset mode enabled.\n{interval}Operation : {}\nTransactions per thread: {}\n# of Tables : {}\n\
          # of Databases : {}\n# of Threads : {}\n",
-        test.operation.number(),
+        operation_number(test.operation),
         test.transactions,
         test.tables,
         test.databases,

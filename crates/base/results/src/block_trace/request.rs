@@ -73,18 +73,6 @@ impl Request {
     pub const fn moves_data(&self) -> bool {
         self.bytes > 0 && matches!(self.operation, Operation::Read | Operation::Write)
     }
-
-    /// From the block layer to the driver.
-    #[must_use]
-    pub fn queue_latency_ns(&self) -> Option<u64> {
-        self.issued_ns?.checked_sub(self.queued_ns.or(self.inserted_ns)?)
-    }
-
-    /// From the driver to the completion.
-    #[must_use]
-    pub fn device_latency_ns(&self) -> Option<u64> {
-        self.completed_ns?.checked_sub(self.issued_ns?)
-    }
 }
 
 /// A piece of a request that has one owner.

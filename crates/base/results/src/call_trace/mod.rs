@@ -334,11 +334,6 @@ impl Trace {
         self.handles
     }
 
-    /// Makes [`Trace::new_handle`] go on after `handle`.
-    pub fn reserve_handle(&mut self, handle: Handle) {
-        self.handles = self.handles.max(handle.0.saturating_add(1));
-    }
-
     /// Adds a call of which the trace knows neither length nor answer.
     pub fn push(&mut self, thread: u32, at_ns: u64, action: Action) {
         self.calls.push(Call {

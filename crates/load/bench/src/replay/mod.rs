@@ -24,6 +24,7 @@ mod replay_thread;
 mod syscall;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
@@ -71,6 +72,23 @@ pub enum Speed {
 impl Speed {
     /// The pace of the trace itself.
     pub const REAL_TIME: Self = Self::Scaled(1.0);
+}
+
+/// `asap`, `real`, or a factor of the trace's speed such as `2`, `x2` or `x0.5`.
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let factor = || text.strip_prefix('x').unwrap_or(text).parse().ok();
+        match (text, factor()) {
+            ("asap", _) => Ok(Self::AsFastAsPossible),
+            ("real", _) => Ok(Self::REAL_TIME),
+            (_, Some(factor)) if f64::is_finite(factor) && factor > 0.0 => Ok(Self::Scaled(factor)),
+            _ => Err(format!(
+                "`{text}` is none of asap, real, or a factor above 0 such as x2 or x0.5"
+            )),
+        }
+    }
 }
 
 /// What becomes of `O_DIRECT`.

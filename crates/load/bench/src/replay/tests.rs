@@ -358,6 +358,23 @@ fn a_record_says_the_layer_and_what_was_left_out() {
     assert!(record.complete);
 }
 
+#[test]
+fn speeds_are_named_as_in_the_help_text() {
+    for (text, speed) in [
+        ("asap", Speed::AsFastAsPossible),
+        ("real", Speed::Scaled(1.0)),
+        ("10", Speed::Scaled(10.0)),
+        ("x0.5", Speed::Scaled(0.5)),
+    ] {
+        assert_eq!(text.parse(), Ok(speed), "{text}");
+    }
+    for text in [
+        "", "x", "0", "x0", "-1", "x-1", "inf", "xinf", "2x", "xNaN", "fast",
+    ] {
+        text.parse::<Speed>().expect_err(text);
+    }
+}
+
 const SAMPLES: [(Format, &str); 5] = [
     (
         Format::Mobigen,

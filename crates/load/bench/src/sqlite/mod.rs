@@ -59,14 +59,6 @@ use crate::worker::Counter;
 /// How often progress is reported.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// The library that a workload with this choice would use.
-///
-/// # Errors
-/// When it cannot be loaded or used.
-pub fn library_info(choice: &LibraryChoice) -> Result<LibraryInfo, BenchError> {
-    Library::open(choice).map(|library| library.info().clone())
-}
-
 /// Runs an SQLite workload.
 ///
 /// Raising `stop` ends it early with a partial outcome. The test directory is removed in every case, unless the
