@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use bench::job::Job;
-use bench::replay::formats as calls;
 use emmc::card::CardFile;
 use emmc::host::HostFile;
+use formats::calls;
 use formats::native::{self, StoredHeader};
 use fsmap::FileSystemKind;
 use live::{Description, KeptCard, KeptError};
