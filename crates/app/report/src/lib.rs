@@ -25,4 +25,4 @@ mod text_table;
 pub use comparison::{Comparison, ComparisonInput, ComparisonRow};
 pub use ladder::{LadderRow, LadderStep};
 pub use page::{ReportInput, head, render};
-pub use text_table::{Align, Column, table};
+pub use text_table::{Align, Column, Fitted, clipped, elided, fitted, table};

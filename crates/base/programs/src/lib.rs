@@ -10,6 +10,7 @@ pub mod loop_disk;
 pub mod output;
 pub mod private_folder;
 pub mod quantity;
+pub mod terminal;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

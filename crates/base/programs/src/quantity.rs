@@ -78,6 +78,20 @@ pub fn show_bytes(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
+/// Formats a size for people: exact up to a KiB, then with at most one decimal: `1.5 MiB`.
+pub fn about_bytes(bytes: u64) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        let tenths = u128::from(bytes) * 10 / (1 << shift);
+        if tenths >= 10 {
+            return match tenths % 10 {
+                0 => format!("{} {unit}", tenths / 10),
+                rest => format!("{}.{rest} {unit}", tenths / 10),
+            };
+        }
+    }
+    format!("{bytes} B")
+}
+
 fn split_unit(text: &str) -> (&str, &str) {
     let end = text
         .find(|character: char| !(character.is_ascii_digit() || character == '.'))
@@ -140,6 +154,20 @@ mod tests {
         }
         for text in ["", "ns", "1y", "-1s", "1..2s"] {
             parse_nanos(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn sizes_for_people_have_at_most_one_decimal() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536 << 10, "1.5 MiB"),
+            (33_900, "33.1 KiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(about_bytes(bytes), text);
         }
     }
 

@@ -4,7 +4,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use emmc::card::CardFile;
 use emmc::host::HostFile;
-use report::{Column, table};
+use programs::terminal::WidthArguments;
+use report::Column;
 use serde_json::{Value, json};
 
 use crate::quantity::show_bytes;
@@ -19,6 +20,8 @@ pub struct PresetsArguments {
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub width: WidthArguments,
 }
 
 /// Runs the command.
@@ -54,19 +57,19 @@ pub fn run(arguments: &PresetsArguments) -> Result<Finding> {
     }
     let columns = [
         Column::left("card"),
-        Column::left("cells"),
+        Column::left("cells").optional(3),
         Column::right("size"),
-        Column::right("banks"),
-        Column::right("page"),
-        Column::left("translation"),
-        Column::left("what it is"),
+        Column::right("banks").optional(5),
+        Column::right("page").optional(4),
+        Column::left("translation").optional(2),
+        Column::left("what it is").clipped(),
     ];
     let rows: Vec<Vec<String>> = cards.iter().map(card_row).collect();
-    let mut text = table(&columns, &rows);
+    let mut text = arguments.width.table(&columns, &rows);
     let columns = [
         Column::left("host"),
         Column::right("MB/s of the bus"),
-        Column::left("what it is"),
+        Column::left("what it is").clipped(),
     ];
     let rows: Vec<Vec<String>> = hosts
         .iter()
@@ -76,7 +79,7 @@ pub fn run(arguments: &PresetsArguments) -> Result<Finding> {
         })
         .collect();
     text += "\n";
-    text += &table(&columns, &rows);
+    text += &arguments.width.table(&columns, &rows);
     output::print_line(text.trim_end())?;
     Ok(Finding::Nothing)
 }

@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use history::{Filter, History, RunId, StoredRun};
+use programs::terminal::WidthArguments;
 use results::RunRecord;
 
 use self::location::location;
@@ -73,6 +74,8 @@ pub struct ListArguments {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub width: WidthArguments,
 }
 
 /// Arguments of `tidegate bench history show`.
@@ -84,6 +87,8 @@ pub struct ShowArguments {
     /// Print the run records as JSON, one per line
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub width: WidthArguments,
 }
 
 /// Arguments of `tidegate bench history tag`.
@@ -124,7 +129,7 @@ pub struct ExportArguments {
     #[arg(long, value_enum)]
     pub format: ExportFormat,
     /// Write to this file; - is standard output
-    #[arg(long, value_name = "FILE", default_value = "-")]
+    #[arg(long, short = 'o', value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
 }
 
@@ -136,6 +141,7 @@ pub enum ExportFormat {
     /// Whole records, one per line, as `tidegate bench compare` reads them
     Json,
     /// A Markdown table
+    #[value(alias = "md")]
     Markdown,
 }
 
@@ -201,7 +207,7 @@ fn list(history: &History, arguments: &ListArguments) -> Result<()> {
             output::print_line(&serde_json::to_string(run)?)?;
         }
     } else {
-        output::print_bytes(show::list_table(&runs).as_bytes())?;
+        output::print_bytes(show::list_table(&runs, arguments.width).as_bytes())?;
     }
     Ok(())
 }
@@ -231,7 +237,7 @@ fn delete(history: &mut History, arguments: &DeleteArguments) -> Result<Finding>
         let summaries: Vec<_> = runs.iter().map(|run| run.summary.clone()).collect();
         output::print_error(&format!(
             "delete for good?\n{}[y/N]",
-            show::list_table(&summaries)
+            show::list_table(&summaries, WidthArguments::default())
         ));
         let mut answer = String::new();
         stdin()

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use history::{History, RunSummary, StoredRun};
+use programs::terminal::WidthArguments;
 use report::record_comparison::interval;
-use report::{Column, number, table};
+use report::{Column, number};
 use results::{
     Estimate, RateUnit, RunRecord, counter, median, noise_by_workload, target_title, workload_title,
 };
@@ -21,25 +22,25 @@ pub fn run(history: &History, arguments: &ShowArguments) -> Result<()> {
             }
         } else {
             let gap = if index == 0 { "" } else { "\n" };
-            output::print_bytes(format!("{gap}{}", text(&run)).as_bytes())?;
+            output::print_bytes(format!("{gap}{}", text(&run, arguments.width)).as_bytes())?;
         }
     }
     Ok(())
 }
 
 /// One line per run.
-pub fn list_table(runs: &[RunSummary]) -> String {
+pub fn list_table(runs: &[RunSummary], width: WidthArguments) -> String {
     let columns = [
         Column::right("id"),
         Column::left("started"),
-        Column::left("label"),
-        Column::left("workload"),
+        Column::left("label").elided().optional(2),
+        Column::left("workload").elided(),
         Column::right("speed"),
         Column::left("unit"),
-        Column::right("records"),
-        Column::left("path"),
-        Column::left("file system"),
-        Column::left("tags"),
+        Column::right("records").optional(4),
+        Column::left("path").elided().optional(1),
+        Column::left("file system").optional(3),
+        Column::left("tags").elided().optional(1),
     ];
     let row = |run: &RunSummary| {
         vec![
@@ -59,7 +60,7 @@ pub fn list_table(runs: &[RunSummary]) -> String {
             run.tags.join(" "),
         ]
     };
-    table(&columns, &runs.iter().map(row).collect::<Vec<_>>())
+    width.table(&columns, &runs.iter().map(row).collect::<Vec<_>>())
 }
 
 fn workload(run: &RunSummary) -> String {
@@ -69,7 +70,7 @@ fn workload(run: &RunSummary) -> String {
     }
 }
 
-fn text(run: &StoredRun) -> String {
+fn text(run: &StoredRun, width: WidthArguments) -> String {
     let summary = &run.summary;
     let mut text = format!(
         "run {}  {}  {}\n",
@@ -93,25 +94,25 @@ fn text(run: &StoredRun) -> String {
     }
     text.push('\n');
     let columns = [
-        Column::left("workload"),
+        Column::left("workload").elided(),
         Column::left("operation"),
         Column::right("speed"),
         Column::left("unit"),
         Column::right("p50"),
         Column::right("p99"),
-        Column::right("max"),
-        Column::right("active %"),
-        Column::right("iowait %"),
-        Column::right("idle %"),
-        Column::right("switches"),
-        Column::right("rounds"),
+        Column::right("max").optional(1),
+        Column::right("active %").optional(3),
+        Column::right("iowait %").optional(3),
+        Column::right("idle %").optional(3),
+        Column::right("switches").optional(4),
+        Column::right("rounds").optional(2),
     ];
     let groups = groups(&run.records);
     let rows: Vec<Vec<String>> = groups
         .iter()
         .flat_map(|(title, records)| rows(title, records))
         .collect();
-    text += &table(&columns, &rows);
+    text += &width.table(&columns, &rows);
     for noise in noise_by_workload(&run.records) {
         text += &format!(
             "{noise}

@@ -3,6 +3,8 @@
 use anyhow::Result;
 use clap::Args;
 use nand::Preset;
+use programs::terminal::WidthArguments;
+use report::Column;
 use serde_json::{Value, json};
 
 use super::info::{geometry_json, timing_json};
@@ -15,6 +17,8 @@ pub struct PresetsArguments {
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub width: WidthArguments,
 }
 
 /// Runs the command.
@@ -24,29 +28,38 @@ pub fn run(arguments: &PresetsArguments) -> Result<Finding> {
         output::print_line(&json!({ "presets": presets }).to_string())?;
         return Ok(Finding::Nothing);
     }
-    let mut lines = vec![format!(
-        "{:<11} {:>6} {:>5} {:>8} {:>6} {:>7} {:>8} {:>8} {:>8} {:>9}  {}",
-        "name", "page", "oob", "sub-page", "pages", "blocks", "tR", "tPROG", "tBERS", "transfer", "source"
-    )];
-    for preset in Preset::ALL {
+    let columns = [
+        Column::left("name"),
+        Column::right("page"),
+        Column::right("oob"),
+        Column::right("sub-page").optional(3),
+        Column::right("pages"),
+        Column::right("blocks"),
+        Column::right("tR").optional(1),
+        Column::right("tPROG").optional(1),
+        Column::right("tBERS").optional(1),
+        Column::right("transfer").optional(2),
+        Column::left("source").clipped(),
+    ];
+    let row = |preset: Preset| {
         let model = preset.model();
         let (geometry, timing) = (model.geometry, model.timing);
-        lines.push(format!(
-            "{:<11} {:>6} {:>5} {:>8} {:>6} {:>7} {:>8} {:>8} {:>8} {:>9}  {}",
-            preset.name(),
+        vec![
+            preset.name().to_owned(),
             show_bytes(u64::from(geometry.page_bytes())),
-            geometry.oob_bytes(),
-            geometry.subpage_bytes(),
-            geometry.pages_per_block(),
-            geometry.blocks(),
+            geometry.oob_bytes().to_string(),
+            geometry.subpage_bytes().to_string(),
+            geometry.pages_per_block().to_string(),
+            geometry.blocks().to_string(),
             timing.read_page.to_string(),
             timing.program_page.to_string(),
             timing.erase_block.to_string(),
             timing.transfer_page.to_string(),
-            preset.description()
-        ));
-    }
-    output::print_line(&lines.join("\n"))?;
+            preset.description().to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = Preset::ALL.into_iter().map(row).collect();
+    output::print_bytes(arguments.width.table(&columns, &rows).as_bytes())?;
     Ok(Finding::Nothing)
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use nand::{Access, BlockState};
+use report::{Column, table};
 use serde_json::{Value, json};
 
 use crate::nand_device::{Device, GeometryArguments};
@@ -64,27 +65,32 @@ fn document(block: &BlockState) -> Value {
 }
 
 fn list(blocks: &[BlockState]) -> String {
-    let mut lines = vec![format!(
-        "{:>6} {:>8} {:>10} {:>10} {:>12}  {}",
-        "block", "erases", "programs", "reads", "programmed", "state"
-    )];
-    for (number, block) in blocks.iter().enumerate() {
+    let columns = [
+        Column::right("block"),
+        Column::right("erases"),
+        Column::right("programs"),
+        Column::right("reads"),
+        Column::right("programmed bytes"),
+        Column::left("state"),
+    ];
+    let row = |(number, block): (usize, &BlockState)| {
         let state = match (block.is_bad, block.is_half_erased, block.torn) {
             (true, ..) => "bad",
             (_, true, _) => "half erased",
             (_, _, Some(_)) => "torn page",
             _ => "",
         };
-        lines.push(
-            format!(
-                "{number:>6} {:>8} {:>10} {:>10} {:>12}  {state}",
-                block.erases, block.programs, block.reads, block.programmed_bytes
-            )
-            .trim_end()
-            .to_owned(),
-        );
-    }
-    lines.join("\n")
+        vec![
+            number.to_string(),
+            block.erases.to_string(),
+            block.programs.to_string(),
+            block.reads.to_string(),
+            block.programmed_bytes.to_string(),
+            state.to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = blocks.iter().enumerate().map(row).collect();
+    table(&columns, &rows).trim_end().to_owned()
 }
 
 fn histogram(blocks: &[BlockState]) -> String {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use media::Nand;
 use nand::Access;
+use programs::terminal::WidthArguments;
 use ubi::{AttachOptions, FormatOptions, Layout, Ubi};
 
 use super::chip::{ChipArguments, bar};
@@ -129,6 +130,7 @@ fn show(arguments: &FormatArguments) -> Result<()> {
         true => info::run(&InfoArguments {
             chip: arguments.chip.clone(),
             json: true,
+            width: WidthArguments::default(),
         }),
     }
 }

@@ -2,6 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
+use programs::terminal::WidthArguments;
+use report::Column;
 use serde_json::{Value, json};
 use ubi::format::VolumeKind;
 use ubi::{Access, DeviceSummary, MemberState, VolumeSummary};
@@ -19,6 +21,8 @@ pub struct InfoArguments {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub width: WidthArguments,
 }
 
 /// Runs the command.
@@ -30,7 +34,12 @@ pub fn run(arguments: &InfoArguments) -> Result<()> {
     let (device, volumes) = (ubi.summary(), ubi.volumes());
     let text = match arguments.json {
         true => as_json(&device, &volumes).to_string(),
-        false => as_text(&arguments.chip.image.display().to_string(), &device, &volumes),
+        false => as_text(
+            &arguments.chip.image.display().to_string(),
+            &device,
+            &volumes,
+            arguments.width,
+        ),
     };
     print_line(&text)?;
     Ok(())
@@ -101,7 +110,12 @@ pub const fn member_state(state: MemberState) -> (Option<&'static str>, Option<u
 }
 
 /// A device and its volumes as text.
-pub fn as_text(image: &str, device: &DeviceSummary, volumes: &[VolumeSummary]) -> String {
+pub fn as_text(
+    image: &str,
+    device: &DeviceSummary,
+    volumes: &[VolumeSummary],
+    width: WidthArguments,
+) -> String {
     let layout = device.layout;
     let mut lines = vec![
         format!("{image}: UBI, image sequence {:#010x}", device.image_sequence),
@@ -143,16 +157,27 @@ pub fn as_text(image: &str, device: &DeviceSummary, volumes: &[VolumeSummary]) -
         lines.push("no volumes".to_owned());
     } else {
         lines.push(String::new());
-        lines.push(format!(
-            "{:>3}  {:<20} {:<8} {:>7} {:>7} {:>12} {:>14}  {}",
-            "id", "name", "kind", "LEBs", "mapped", "LEB bytes", "data bytes", "flags"
-        ));
+        lines.push(volume_table(volumes, width).trim_end().to_owned());
     }
-    lines.extend(volumes.iter().map(volume_line));
     lines.join("\n")
 }
 
-fn volume_line(volume: &VolumeSummary) -> String {
+fn volume_table(volumes: &[VolumeSummary], width: WidthArguments) -> String {
+    let columns = [
+        Column::right("id"),
+        Column::left("name").elided(),
+        Column::left("kind"),
+        Column::right("LEBs"),
+        Column::right("mapped").optional(2),
+        Column::right("LEB bytes").optional(1),
+        Column::right("data bytes"),
+        Column::left("flags").optional(3),
+    ];
+    let rows: Vec<Vec<String>> = volumes.iter().map(volume_row).collect();
+    width.table(&columns, &rows)
+}
+
+fn volume_row(volume: &VolumeSummary) -> Vec<String> {
     let record = &volume.record;
     let alignment = format!("alignment {}", record.alignment);
     let flags: Vec<&str> = [
@@ -164,17 +189,14 @@ fn volume_line(volume: &VolumeSummary) -> String {
     .into_iter()
     .filter_map(|(set, name)| set.then_some(name))
     .collect();
-    format!(
-        "{:>3}  {:<20} {:<8} {:>7} {:>7} {:>12} {:>14}  {}",
-        volume.id.0,
+    vec![
+        volume.id.0.to_string(),
         record.name.to_string(),
-        kind_name(record.kind),
-        record.reserved_pebs,
-        volume.mapped_lebs,
-        volume.leb_bytes,
-        volume.data_bytes,
-        flags.join(", ")
-    )
-    .trim_end()
-    .to_owned()
+        kind_name(record.kind).to_owned(),
+        record.reserved_pebs.to_string(),
+        volume.mapped_lebs.to_string(),
+        volume.leb_bytes.to_string(),
+        volume.data_bytes.to_string(),
+        flags.join(", "),
+    ]
 }

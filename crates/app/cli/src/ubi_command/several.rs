@@ -212,6 +212,7 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
             &name_of(&array, chips, place),
             &device.summary(),
             &device.volumes(),
+            arguments.width,
         ))?;
     }
     Ok(())
