@@ -9,6 +9,7 @@ use std::time::Duration;
 use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
 use fuse::Switch;
+use programs::terminal::WidthArguments;
 
 use crate::array_command::ArrayCommand;
 use crate::bench_command::BenchArguments;
@@ -230,6 +231,11 @@ pub struct StatsArguments {
     /// Print the daemon's document unchanged, as JSON
     #[arg(long, conflicts_with_all = ["prometheus", "watch"])]
     pub json: bool,
+    /// Show every counter, also those that are zero
+    #[arg(long, requires = "mountpoint", conflicts_with_all = ["json", "prometheus", "watch"])]
+    pub all: bool,
+    #[command(flatten)]
+    pub width: WidthArguments,
     /// Print metrics in the Prometheus text format
     #[arg(long, conflicts_with = "watch", requires = "mountpoint")]
     pub prometheus: bool,

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
+use fuse::Negotiated;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -25,8 +26,10 @@ pub enum Report {
         source: String,
         /// Mount point.
         mountpoint: String,
-        /// Features granted by the kernel, as text.
-        negotiated: String,
+        /// Features granted by the kernel, as in `tidegate stats`.
+        negotiated: Value,
+        /// The same as text.
+        summary: String,
         /// Process id of the server.
         pid: u32,
         /// Members specific to this kind of mount.
@@ -42,12 +45,18 @@ pub enum Report {
 
 impl Report {
     /// The report of a mount that this process serves.
-    pub fn mounted(source: String, mountpoint: &Path, negotiated: String, more: Map<String, Value>) -> Self {
+    pub fn mounted(
+        source: String,
+        mountpoint: &Path,
+        negotiated: &Negotiated,
+        more: Map<String, Value>,
+    ) -> Self {
         Self::Mounted {
             ok: true,
             source,
             mountpoint: mountpoint.display().to_string(),
-            negotiated,
+            negotiated: serde_json::to_value(negotiated).unwrap_or_default(),
+            summary: negotiated.to_string(),
             pid: std::process::id(),
             more,
         }
@@ -61,9 +70,9 @@ impl Report {
             Self::Mounted {
                 source,
                 mountpoint,
-                negotiated,
+                summary,
                 ..
-            } => output::print_line(&format!("mounted {source} on {mountpoint}: {negotiated}"))?,
+            } => output::print_line(&format!("mounted {source} on {mountpoint}: {summary}"))?,
         };
         Ok(())
     }
@@ -82,13 +91,13 @@ pub fn serve_as_daemon(
         if let Report::Mounted {
             source,
             mountpoint,
-            negotiated,
+            summary,
             ..
         } = &report
         {
             log::message(
                 Level::Info,
-                &format!("mounted {source} on {mountpoint}: {negotiated}"),
+                &format!("mounted {source} on {mountpoint}: {summary}"),
             );
         }
         Ok(())
@@ -165,7 +174,8 @@ mod tests {
             ok: true,
             source: "/a \"b\"".into(),
             mountpoint: "/mnt\n".into(),
-            negotiated: "FUSE 7.45\n  not in use: uring".into(),
+            negotiated: serde_json::json!({"transport": "device"}),
+            summary: "FUSE 7.45\n  not in use: uring".into(),
             pid: 7,
             more: Map::from_iter([("attach_ms".to_owned(), 3.into())]),
         };

@@ -41,7 +41,7 @@ fn serve(plan: &MountPlan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Re
         announce(Report::mounted(
             plan.source.display().to_string(),
             &plan.mountpoint,
-            negotiated.to_string(),
+            negotiated,
             Map::new(),
         ))
     })

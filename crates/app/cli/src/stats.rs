@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use report::Column;
 use serde_json::{Value, json};
 
 use crate::arguments::StatsArguments;
@@ -15,7 +16,7 @@ use crate::{stats_document, stats_prometheus, stats_table};
 /// Runs the command.
 pub fn run(arguments: &StatsArguments) -> Result<()> {
     let Some(mountpoint) = &arguments.mountpoint else {
-        return list(arguments.json);
+        return list(arguments);
     };
     let mount = mount_table::find(mountpoint)?;
     if !mount.is_fuse() {
@@ -34,13 +35,17 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
     } else if arguments.prometheus {
         output::print_bytes(stats_prometheus::render(&mount.mountpoint, &document).as_bytes())?;
     } else {
-        output::print_bytes(stats_table::render(&mount.mountpoint, &document).as_bytes())?;
+        let show = match arguments.all {
+            true => stats_table::render,
+            false => stats_table::brief,
+        };
+        output::print_bytes(show(&mount.mountpoint, &document).as_bytes())?;
     }
     Ok(())
 }
 
 /// Prints each mount of the type `fuse.tidegate`: mount point, source and serving process.
-fn list(as_json: bool) -> Result<()> {
+fn list(arguments: &StatsArguments) -> Result<()> {
     let mounts = mount_table::all()?.into_iter().filter(Mount::is_tidegate);
     let rows: Vec<(Mount, Option<u32>, &str)> = mounts
         .map(|mount| match stats_document::read(&mount.mountpoint) {
@@ -50,7 +55,7 @@ fn list(as_json: bool) -> Result<()> {
             Err(_) => (mount, None, "not for this user"),
         })
         .collect();
-    if as_json {
+    if arguments.json {
         let rows = rows.iter().map(|(mount, pid, state)| {
             json!({
                 "mountpoint": mount.mountpoint.display().to_string(),
@@ -62,13 +67,24 @@ fn list(as_json: bool) -> Result<()> {
         output::print_line(&Value::from_iter(rows).to_string())?;
         return Ok(());
     }
-    for (mount, pid, state) in rows {
-        let process = pid.map_or_else(|| state.to_owned(), |pid| pid.to_string());
-        let (place, source) = (mount.mountpoint.display(), mount.source.display());
-        if output::print_line(&format!("{process:>8}  {place}  of {source}"))? == Printed::Closed {
-            return Ok(());
-        }
+    let columns = [
+        Column::right("process"),
+        Column::left("mountpoint").elided(),
+        Column::left("source").elided(),
+    ];
+    let row = |(mount, pid, state): &(Mount, Option<u32>, &str)| {
+        vec![
+            pid.map_or_else(|| (*state).to_owned(), |pid| pid.to_string()),
+            mount.mountpoint.display().to_string(),
+            mount.source.display().to_string(),
+        ]
+    };
+    if rows.is_empty() {
+        output::print_error("nothing is mounted by tidegate");
+        return Ok(());
     }
+    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+    output::print_bytes(arguments.width.table(&columns, &rows).as_bytes())?;
     Ok(())
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::quantity::show_bytes;
+use crate::quantity::{about_bytes, show_bytes};
 use crate::stats_document::Document;
 
 /// Header of [`render_rates`].
 pub const RATES_HEADER: &str =
-    "  requests/s   errors/s  read MB/s  write MB/s  source writes/s  context switches/s  buffered KiB";
+    "   req/s  errors/s  read MB/s  write MB/s source writes/s switches/s buffered KiB";
 
 /// The whole document as a table.
 pub fn render(mountpoint: &Path, document: &Document) -> String {
@@ -47,6 +47,89 @@ pub fn render(mountpoint: &Path, document: &Document) -> String {
     text
 }
 
+/// The counters that are not zero, with units, and the settings that are on.
+pub fn brief(mountpoint: &Path, document: &Document) -> String {
+    let mut text = format!(
+        "{} on {}, process {}\n",
+        document.source,
+        mountpoint.display(),
+        document.pid
+    );
+    busy(&mut text, "negotiated", &document.negotiated);
+    let mut operations: Vec<_> = document.session.operations.iter().collect();
+    operations.retain(|operation| operation.count > 0);
+    operations.sort_by_key(|operation| std::cmp::Reverse(operation.count));
+    if !operations.is_empty() {
+        section(&mut text, "requests");
+    }
+    for operation in operations {
+        let errors = match operation.errors {
+            0 => String::new(),
+            errors => format!(", {errors} with an error"),
+        };
+        line(
+            &mut text,
+            &operation.operation,
+            &format!("{}{errors}", operation.count),
+        );
+    }
+    let session = &document.session;
+    let mut counters = session.more.clone();
+    counters.insert("read_bytes".to_owned(), session.read_bytes.into());
+    counters.insert("written_bytes".to_owned(), session.written_bytes.into());
+    busy(&mut text, "session", &counters);
+    busy(&mut text, "write buffer", &document.buffer);
+    busy(&mut text, "source", &document.backing);
+    text.push_str("\n(--all also shows counters that are zero, request sizes and reasons)\n");
+    text
+}
+
+/// A section without the members that are zero, off or empty; nothing if none is left.
+fn busy(text: &mut String, name: &str, counters: &Map<String, Value>) {
+    let mut lines = String::new();
+    for (name, value) in counters {
+        busy_member(&mut lines, name, value);
+    }
+    if !lines.is_empty() {
+        section(text, name);
+        text.push_str(&lines);
+    }
+}
+
+fn busy_member(text: &mut String, name: &str, value: &Value) {
+    match value {
+        Value::Object(inner) => {
+            for (inner_name, value) in inner {
+                busy_member(text, &format!("{name}_{inner_name}"), value);
+            }
+        }
+        Value::Number(number) => match number.as_u64() {
+            Some(0) => {}
+            Some(number) => {
+                let (name, value) = with_unit(name, number);
+                line(text, &name, &value);
+            }
+            None => member(text, &name.replace('_', " "), value),
+        },
+        Value::Bool(false) | Value::Null => {}
+        // Reasons for what is off, each a sentence.
+        Value::Array(items) if items.iter().all(Value::is_string) => {}
+        other => member(text, &name.replace('_', " "), other),
+    }
+}
+
+/// A counter with the unit that its name ends with.
+fn with_unit(name: &str, number: u64) -> (String, String) {
+    if let Some(name) = name.strip_suffix("_ns") {
+        return (name.replace('_', " "), media::Nanos(number).to_string());
+    }
+    let shown = match name.split('_').any(|word| word == "bytes") {
+        true => about_bytes(number),
+        false => number.to_string(),
+    };
+    (name.replace('_', " "), shown)
+}
+
 /// The rates between two documents, as a line under [`RATES_HEADER`].
 pub fn render_rates(before: &Document, after: &Document, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-9);
@@ -59,7 +142,7 @@ pub fn render_rates(before: &Document, after: &Document, elapsed: Duration) -> S
             / seconds
     };
     format!(
-        "{:>12.0} {:>10.0} {:>10.1} {:>11.1} {:>16.0} {:>19.0} {:>13}",
+        "{:>8.0} {:>9.0} {:>10.1} {:>11.1} {:>15.0} {:>10.0} {:>12}",
         per_second(requests),
         per_second(errors),
         megabytes(|document| document.session.read_bytes),
@@ -179,6 +262,35 @@ mod tests {
         ] {
             assert!(table.contains(name), "{name} is missing in\n{table}");
         }
+    }
+
+    #[test]
+    fn the_short_form_leaves_zeros_out_and_has_units() {
+        let mut document = example(2);
+        document
+            .buffer
+            .insert("entry_wait_ns".to_owned(), 1_500_000.into());
+        document.buffer.insert("idle".to_owned(), 0.into());
+        let text = brief(Path::new("/mnt"), &document);
+        for line in [
+            "lookup                             20, 2 with an error",
+            "written bytes                      4 MiB",
+            "entry wait                         1.5 ms",
+            "causes full                        2",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        for absent in ["idle", "read bytes", "not granted"] {
+            assert!(!text.contains(absent), "{absent} is in\n{text}");
+        }
+        assert!(text.lines().count() < render(Path::new("/mnt"), &document).lines().count());
+    }
+
+    #[test]
+    fn rates_fit_eighty_columns() {
+        assert!(RATES_HEADER.len() <= 80);
+        let line = render_rates(&example(1), &example(3), Duration::from_secs(2));
+        assert_eq!(line.len(), RATES_HEADER.len());
     }
 
     #[test]

@@ -126,8 +126,8 @@ impl Rung {
             bail!("{}", String::from_utf8_lossy(&output.stderr).trim_end());
         }
         let report: Report = serde_json::from_slice(&output.stdout).context("the mount reported nonsense")?;
-        if let Report::Mounted { negotiated, .. } = report {
-            rung.negotiated = negotiated.lines().next().map(str::to_owned);
+        if let Report::Mounted { summary, .. } = report {
+            rung.negotiated = summary.lines().next().map(str::to_owned);
         }
         Ok(rung)
     }

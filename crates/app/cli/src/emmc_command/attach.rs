@@ -237,7 +237,7 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
             announce(Report::mounted(
                 source,
                 &place.attached.mountpoint,
-                negotiated.to_string(),
+                negotiated,
                 more,
             ))
         },

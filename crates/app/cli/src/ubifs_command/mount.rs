@@ -193,7 +193,7 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
         announce(Report::mounted(
             plan.source.name(),
             &plan.mountpoint,
-            negotiated.to_string(),
+            negotiated,
             more,
         ))
     })
@@ -230,7 +230,7 @@ fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -
         announce(Report::mounted(
             plan.source.name(),
             &plan.mountpoint,
-            negotiated.to_string(),
+            negotiated,
             more,
         ))
     })

@@ -149,10 +149,19 @@ fn statistics_come_as_a_table_and_for_prometheus() {
     let Some(mounted) = Mounted::start(&[]) else {
         return;
     };
-    let table = String::from_utf8(mounted.run("stats", &[]).stdout).unwrap();
+    let brief = String::from_utf8(mounted.run("stats", &[]).stdout).unwrap();
+    let table = String::from_utf8(mounted.run("stats", &["--all"]).stdout).unwrap();
+    for table in [&brief, &table] {
+        assert!(
+            table.contains("negotiated") && table.contains("write buffer"),
+            "{table}"
+        );
+    }
+    assert!(brief.lines().count() * 2 < table.lines().count(), "{brief}");
     assert!(
-        table.contains("negotiated") && table.contains("write buffer"),
-        "{table}"
+        mounted.report["negotiated"]["threads"].is_number(),
+        "{:?}",
+        mounted.report
     );
     let page = String::from_utf8(mounted.run("stats", &["--prometheus"]).stdout).unwrap();
     assert!(page.contains("# TYPE tidegate_requests_total counter"), "{page}");
