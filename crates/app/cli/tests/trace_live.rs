@@ -122,6 +122,57 @@ fn a_recorded_trace_is_native_and_names_the_file_and_what_is_there_is_not_replac
 }
 
 #[test]
+fn the_exit_code_is_that_of_a_command_that_fails() {
+    let Some(disk) = Disk::make() else { return };
+    for (name, script, code) in [
+        ("three", "exit 3", 3),
+        ("killed", "kill -9 $$", 137),
+        ("fine", "true", 0),
+    ] {
+        let arguments = ["record", "-d", &disk.device, "-o", name, "--", "sh", "-c", script];
+        let output = tidegate(disk.folder.path(), &arguments);
+        let messages = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{script}: {messages}");
+        assert_eq!(
+            messages.contains("the command ended with"),
+            code != 0,
+            "{messages}"
+        );
+    }
+}
+
+#[test]
+fn without_a_device_that_of_the_current_folder_is_traced_or_the_options_are_named() {
+    let Some(disk) = Disk::make() else { return };
+    let trace = disk.folder.path().join("here").to_str().unwrap().to_owned();
+    let output = tidegate(
+        &disk.mountpoint,
+        &[
+            "record",
+            "-o",
+            &trace,
+            "--json",
+            "--",
+            "sh",
+            "-c",
+            "echo x > f; sync f",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(summary["written_bytes"].as_u64() >= Some(4096), "{summary}");
+
+    // A file system in memory is on no device.
+    let output = tidegate(
+        disk.folder.path(),
+        &["record", "-o", &trace, "--force", "--", "true"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(message.contains("-m FOLDER or --device DEVICE"), "{message}");
+}
+
+#[test]
 fn a_trace_on_the_traced_device_is_warned_of_and_is_not_in_itself() {
     let Some(disk) = Disk::make() else { return };
     let inside = disk.mountpoint.join("inside.jsonl").to_str().unwrap().to_owned();

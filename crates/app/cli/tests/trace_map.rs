@@ -53,6 +53,18 @@ fn sectors_are_told_with_their_file_and_damage_by_the_exit_code() {
         .expect("the file is listed");
     assert!(line.contains(" data "), "{line}");
 
+    let header = listing.lines().next().expect("a header");
+    assert!(header.starts_with("sectors of 512 bytes"), "{header}");
+
+    // The sectors of one file.
+    for name in ["/notes", "notes"] {
+        let found = text(&map(&[&image, "--file", name]).stdout);
+        assert_eq!(found.lines().skip(1).collect::<Vec<_>>(), [line], "{found}");
+    }
+    let absent = map(&[&image, "--file", "/absent"]);
+    assert_eq!(absent.status.code(), Some(2));
+    assert!(text(&absent.stderr).contains("no file /absent"));
+
     // Look up the same block as JSON, by its sector.
     let first = line.split('+').next().expect("a line starts with a sector");
     let one = map(&["--json", &image, first]);

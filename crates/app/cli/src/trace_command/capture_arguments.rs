@@ -3,20 +3,15 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use trace::block::{DEFAULT_RING_BYTES, Method, Target};
+use trace::block::{CaptureError, DEFAULT_RING_BYTES, Method, Target};
 
 use crate::quantity::parse_bytes;
 
 /// The devices to trace and the capture method.
 #[derive(Args, Debug)]
 pub struct CaptureArguments {
-    /// A device to trace; for a partition, its whole disk (repeatable)
-    #[arg(
-        long,
-        short = 'd',
-        value_name = "DEVICE",
-        required_unless_present = "mountpoints"
-    )]
+    /// A device to trace; for a partition, its whole disk (repeatable) [default: the device of the current folder]
+    #[arg(long, short = 'd', value_name = "DEVICE")]
     pub device: Vec<PathBuf>,
     /// A folder, to trace the device of its file system (repeatable)
     #[arg(long = "mountpoint", short = 'm', value_name = "FOLDER")]
@@ -30,11 +25,28 @@ pub struct CaptureArguments {
 }
 
 impl CaptureArguments {
-    /// The devices and folders to trace.
+    /// The devices and folders to trace; the current folder if none is given.
     pub fn targets(&self) -> Vec<Target> {
         let devices = self.device.iter().cloned().map(Target::Device);
         let mountpoints = self.mountpoints.iter().cloned().map(Target::Mountpoint);
-        devices.chain(mountpoints).collect()
+        let given: Vec<Target> = devices.chain(mountpoints).collect();
+        match given.is_empty() {
+            true => vec![Target::Mountpoint(
+                std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")),
+            )],
+            false => given,
+        }
+    }
+
+    /// An error of the capture; where the device was a default, with the options that name one.
+    pub fn explain(&self, error: CaptureError) -> anyhow::Error {
+        let is_default = self.device.is_empty() && self.mountpoints.is_empty();
+        let is_about_target = matches!(error, CaptureError::Target { .. });
+        let error = anyhow::Error::new(error);
+        match is_default && is_about_target {
+            true => error.context("name the device with -m FOLDER or --device DEVICE; the default is that of the current folder"),
+            false => error,
+        }
     }
 }
 

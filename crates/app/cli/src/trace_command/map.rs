@@ -1,9 +1,10 @@
 //! `tidegate trace map`: shows the owners of the blocks of an image, a device or a mounted file system.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use fsmap::{
     Class, Content, FileKind, Flush, JournalDetail, Life, OpenError, Options, OwnerMap, Piece, SECTOR_BYTES,
@@ -33,6 +34,9 @@ pub struct TraceMapArguments {
     /// Sectors to look up: a number, FIRST-LAST or FIRST+COUNT [default: all]
     #[arg(value_name = "SECTOR|RANGE", value_parser = parse_sectors)]
     pub sectors: Vec<Sectors>,
+    /// List only the sectors of this file, by its path in the file system or below the mountpoint
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["sectors", "summary"])]
+    pub file: Option<PathBuf>,
     /// Print JSON lines: one object per extent, or per block type with --summary
     #[arg(long)]
     pub json: bool,
@@ -106,8 +110,21 @@ pub fn run(arguments: &TraceMapArguments) -> Result<Finding> {
         error => anyhow::Error::new(error).context("there is no map"),
     })?;
     report(&map);
+    if !arguments.summary && !arguments.json {
+        output::print_line(HEADER)?;
+    }
     if arguments.summary {
         summary(&map, arguments.json)?;
+    } else if let Some(path) = &arguments.file {
+        let pieces = pieces_of(&map, path);
+        if pieces.is_empty() {
+            bail!(
+                "{}: no file {} with blocks of its own is in it",
+                arguments.target.display(),
+                path.display()
+            );
+        }
+        print_pieces(&map, pieces.into_iter(), arguments.json)?;
     } else if arguments.sectors.is_empty() {
         print_pieces(&map, map.all(), arguments.json)?;
     } else {
@@ -172,6 +189,23 @@ fn summary(map: &OwnerMap, json: bool) -> Result<Printed> {
         }
     }
     Ok(printed)
+}
+
+/// Columns of the listing as text.
+const HEADER: &str = "sectors of 512 bytes type                       owner: inode, byte in the file, path";
+
+/// The pieces of a file. Its path counts from the root of its file system, with or without a slash.
+fn pieces_of(map: &OwnerMap, path: &Path) -> Vec<Piece> {
+    let bytes = path.as_os_str().as_bytes();
+    let wanted = bytes.strip_prefix(b"/").unwrap_or(bytes);
+    let is_wanted = |piece: &Piece| {
+        let file = piece.file.and_then(|id| map.file(id));
+        file.is_some_and(|file| {
+            file.paths()
+                .any(|path| path.bytes.strip_prefix(b"/").unwrap_or(&path.bytes) == wanted)
+        })
+    };
+    map.all().filter(is_wanted).collect()
 }
 
 fn print_pieces(map: &OwnerMap, pieces: impl Iterator<Item = Piece>, json: bool) -> Result<Printed> {

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use results::block_trace::{BlockClass, Operation, Request};
 use serde::Serialize;
-use trace::block::{CaptureError, CaptureSpec, Captured};
+use trace::block::{CaptureSpec, Captured};
 
 use super::capture_arguments::CaptureArguments;
 use super::record_file::RecordFile;
 use programs::stop_on_signals;
 
-use crate::quantity::parse_duration;
+use crate::quantity::{about_bytes, parse_duration};
 use crate::{Finding, output};
 
 /// Arguments of `tidegate trace record`.
@@ -25,8 +27,9 @@ use crate::{Finding, output};
                   requests under way are waited for. One that is stopped before its command or --duration ends is kept\n\
                   and marked (tidegate trace info). Write the trace to another device than the traced one: requests of\n\
                   the tracer itself are left out, but they are made.\n\
-                  Exit codes: 0 done, 1 records were lost, the command failed or it was stopped early, 2 nothing could be\n\
-                  traced, or the trace could not be written to its end (what there is stays as NAME.partial)."
+                  Exit codes: that of the command if it failed (128 + N: ended by signal N), otherwise 0 done, 1 records were\n\
+                  lost or it was stopped early, 2 nothing could be traced, or the trace could not be written to its end\n\
+                  (what there is stays as NAME.partial)."
 )]
 pub struct TraceRecordArguments {
     /// The devices to trace.
@@ -77,7 +80,7 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
     let mut file = RecordFile::new(arguments.output.as_deref(), arguments.force, &stop)?;
     let captured = match trace::block::capture(&spec, &stop, &mut file) {
         Ok(captured) => captured,
-        Err(error) => return Err(unfinished(error, &file)),
+        Err(error) => return Err(unfinished(arguments.capture.explain(error), &file)),
     };
     let summary = file.finish(&captured)?;
     if !arguments.json {
@@ -87,14 +90,28 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
     } else {
         output::print_line(&serde_json::to_string_pretty(&summary)?)?;
     }
-    let command_failed = captured.command_status.is_some_and(|status| !status.success());
-    Ok(
-        if captured.header.lost_records > 0 || command_failed || !captured.header.complete {
-            Finding::Something
-        } else {
-            Finding::Nothing
-        },
-    )
+    let finding = if captured.header.lost_records > 0 || !captured.header.complete {
+        Finding::Something
+    } else {
+        Finding::Nothing
+    };
+    // A command that the tracer stopped has no exit code of its own.
+    let status = captured.command_status.filter(|_| captured.header.complete);
+    Ok(status.and_then(failure).unwrap_or(finding))
+}
+
+/// The exit code of a command that failed, as a shell reports it: its own, or 128 and the number of the signal that
+/// ended it.
+fn failure(status: ExitStatus) -> Option<Finding> {
+    let code = match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => signal.saturating_add(128),
+        (None, None) => 1,
+    };
+    (code != 0).then(|| {
+        output::print_error(&format!("the command ended with {status}"));
+        Finding::Code(u8::try_from(code).unwrap_or(u8::MAX))
+    })
 }
 
 /// Summary of a recorded trace.
@@ -150,8 +167,7 @@ impl TraceSummary {
 }
 
 /// Adds the state of the trace file to an error.
-fn unfinished(error: CaptureError, file: &RecordFile) -> anyhow::Error {
-    let error = anyhow::Error::new(error);
+fn unfinished(error: anyhow::Error, file: &RecordFile) -> anyhow::Error {
     match file.begun() {
         None => error.context("nothing was traced"),
         Some(path) => error.context(format!(
@@ -162,20 +178,19 @@ fn unfinished(error: CaptureError, file: &RecordFile) -> anyhow::Error {
 }
 
 fn describe(summary: &TraceSummary, captured: &Captured) {
-    let mib = |bytes: u64| format!("{:.1} MiB", results::nearest_f64(bytes) / 1_048_576.0);
     output::print_error(&format!(
         "{} requests in {:.1} s: {} read, {} written, {} discarded, {} flushes",
         summary.requests,
         summary.duration_seconds,
-        mib(summary.read_bytes),
-        mib(summary.written_bytes),
-        mib(summary.discarded_bytes),
+        about_bytes(summary.read_bytes),
+        about_bytes(summary.written_bytes),
+        about_bytes(summary.discarded_bytes),
         summary.flushes
     ));
     let classes: Vec<String> = summary
         .bytes_by_class
         .iter()
-        .map(|(class, bytes)| format!("{class} {}", mib(*bytes)))
+        .map(|(class, bytes)| format!("{class} {}", about_bytes(*bytes)))
         .collect();
     if !classes.is_empty() {
         output::print_error(&classes.join(", "));

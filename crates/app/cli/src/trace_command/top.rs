@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use programs::stop_on_signals;
 use results::block_trace::{Event, Request};
@@ -112,7 +112,8 @@ pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
     let captured = trace::block::capture(&spec, &stop, &mut live);
     // Restore the terminal before printing messages.
     live.screen = None;
-    let captured = captured.context("nothing can be shown")?;
+    let captured =
+        captured.map_err(|error| arguments.capture.explain(error).context("nothing can be shown"))?;
     let lost = captured.header.lost_records;
     if lost > 0 {
         output::print_error(&format!(
