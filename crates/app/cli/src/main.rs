@@ -44,7 +44,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 // Imported for the modules below, which use them as `crate::...`.
 use programs::{Finding, log, loop_disk, output, private_folder, quantity};
@@ -54,8 +54,19 @@ use crate::arguments::{Arguments, Command};
 fn main() -> ExitCode {
     let words = normalised(std::env::args_os().collect());
     let arguments =
-        Arguments::try_parse_from(&words).unwrap_or_else(|error| without_dashes_tip(error).exit());
+        Arguments::try_parse_from(&words).unwrap_or_else(|error| refuse(without_dashes_tip(error)));
     programs::exit_code(run(&arguments, &words))
+}
+
+/// Ends the program with the message of a wrong command line in the form of all other errors; help is printed as it is.
+fn refuse(error: clap::Error) -> ! {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        error.exit();
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    output::print_error(text.trim_end());
+    std::process::exit(2);
 }
 
 /// Removes the tip to pass an unknown option after `--`: where a folder is expected, that is never meant.

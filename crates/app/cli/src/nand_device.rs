@@ -25,6 +25,9 @@ pub struct GeometryArguments {
     /// Number of pages per block [default: the preset's]
     #[arg(long, value_name = "N", help_heading = "Chip")]
     pub pages_per_block: Option<u32>,
+    /// Size of a block without OOB, bytes, in place of --pages-per-block
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "pages_per_block", help_heading = "Chip")]
+    pub block: Option<u64>,
     /// Size of a sub-page, the unit of programming, bytes [default: the preset's, else the page]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
     pub subpage: Option<u64>,
@@ -51,7 +54,7 @@ impl GeometryArguments {
 
     /// The chip described by the options, or `None` without any. The number of blocks is the preset's, or `blocks`.
     pub fn model(&self, blocks: u32) -> Result<Option<ChipModel>> {
-        let base = match (self.preset, self.page, self.pages_per_block) {
+        let base = match (self.preset, self.page, self.pages()?) {
             (Some(preset), ..) => preset.model(),
             (None, Some(page), Some(pages)) => {
                 ChipModel::new(NandGeometry::new(narrow("--page", page)?, pages, blocks)?)
@@ -59,19 +62,30 @@ impl GeometryArguments {
             (None, None, None) if self.subpage.is_none() && self.oob.is_none() && !self.with_oob => {
                 return Ok(None);
             }
-            _ => bail!("a chip needs --preset, or both --page and --pages-per-block"),
+            _ => bail!("a chip needs --preset, or --page with --block or --pages-per-block"),
         };
         self.changed(base).map(Some)
     }
 
+    /// Pages of a block, by either option.
+    fn pages(&self) -> Result<Option<u32>> {
+        match (self.block, self.page) {
+            (Some(block), Some(page)) => pages_of(block, page).map(Some),
+            _ => Ok(self.pages_per_block),
+        }
+    }
+
     fn changed(&self, base: ChipModel) -> Result<ChipModel> {
         let mut geometry = base.geometry;
-        if self.page.is_some() || self.pages_per_block.is_some() {
+        if self.page.is_some() || self.pages_per_block.is_some() || self.block.is_some() {
             let page = match self.page {
                 Some(page) => narrow("--page", page)?,
                 None => geometry.page_bytes(),
             };
-            let pages = self.pages_per_block.unwrap_or(geometry.pages_per_block());
+            let pages = match self.block {
+                Some(block) => pages_of(block, u64::from(page))?,
+                None => self.pages_per_block.unwrap_or(geometry.pages_per_block()),
+            };
             let other = NandGeometry::new(page, pages, geometry.blocks())?;
             // A preset's sub-pages and OOB areas are valid only for its page size.
             geometry = if page == geometry.page_bytes() {
@@ -96,6 +110,13 @@ impl GeometryArguments {
         let kind = self.kind();
         let model = self.model(1)?;
         Ok(model.map(|model| PlainImage { model, kind }))
+    }
+}
+
+fn pages_of(block: u64, page: u64) -> Result<u32> {
+    match block.checked_div(page) {
+        Some(pages) if block.is_multiple_of(page) => narrow("--block", pages),
+        _ => bail!("--block {block} does not consist of pages of {page} bytes"),
     }
 }
 

@@ -322,3 +322,170 @@ fn analyses_are_handed_to_their_own_program_or_refused_with_the_way_to_it() {
         "report phone.trace --text\n"
     );
 }
+
+#[test]
+fn a_wrong_command_line_is_reported_as_any_other_error() {
+    for words in [
+        &["mount"][..],
+        &["nand", "info", "x", "--pages", "3"],
+        &["bench", "history", "export", "--format", "xml"],
+        &["nosuch"],
+        &["ubi", "nosuch"],
+    ] {
+        let message = refusal(words);
+        assert!(message.starts_with("tidegate: "), "{words:?}: {message}");
+        assert!(
+            !message.contains("error:") && !message.contains("as a value, use"),
+            "{message}"
+        );
+    }
+}
+
+/// A page of the manual: the command, and each of its options with all names.
+fn pages() -> Vec<(String, Vec<Vec<String>>)> {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = folder.path().to_str().expect("UTF-8").to_owned();
+    assert!(run(&["man", &path]).status.success());
+    let mut pages = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).expect("pages") {
+        let path = entry.expect("a page").path();
+        let page = std::fs::read_to_string(&path).expect("text").replace("\\-", "-");
+        let options = page.lines().filter(|line| line.starts_with("\\fB-")).map(|line| {
+            let names = line
+                .split("\\fB")
+                .skip(1)
+                .filter_map(|part| part.split("\\fR").next());
+            names
+                .filter(|name| name.starts_with('-'))
+                .map(str::to_owned)
+                .collect()
+        });
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        pages.push((name, options.collect()));
+    }
+    pages.sort();
+    pages
+}
+
+/// Options of the original programs that a command stands in for.
+const OTHER_GRAMMAR: [&str; 3] = ["tidegate-mobibench", "tidegate-ubi-build", "tidegate-mount"];
+
+#[test]
+fn options_have_one_grammar_over_all_commands() {
+    let pages = pages();
+    assert!(pages.len() > 60, "{} pages", pages.len());
+    let mut wrong = Vec::new();
+    for (page, options) in &pages {
+        if OTHER_GRAMMAR.contains(&page.as_str()) {
+            continue;
+        }
+        let named = |name: &str| {
+            options
+                .iter()
+                .find(|names| names.iter().any(|other| other == name))
+        };
+        let has = |name: &str| named(name).is_some();
+        // The geometry of a chip is one group.
+        if has("--page") {
+            for name in ["--block", "--pages-per-block", "--subpage", "--oob"] {
+                if !has(name) {
+                    wrong.push(format!("{page}: --page without {name}"));
+                }
+            }
+        }
+        // -o is --output, for files and for folders.
+        if let Some(names) = named("-o")
+            && !names.iter().any(|name| name == "--output")
+            && !page.starts_with("tidegate-ubifs-mount")
+        {
+            wrong.push(format!("{page}: -o is {names:?}"));
+        }
+        if let Some(names) = named("--output")
+            && !names.iter().any(|name| name == "-o")
+        {
+            wrong.push(format!("{page}: --output without -o"));
+        }
+        for name in [
+            "--out",
+            "--outdir",
+            "--out-dir",
+            "--output-dir",
+            "--output-file",
+            "--dir",
+            "--path-to",
+            "--block-size",
+            "--page-size",
+            "--leb-bytes",
+            "--peb-size",
+            "--human",
+            "--format-json",
+            "--quiet-mode",
+        ] {
+            if has(name) {
+                wrong.push(format!("{page}: {name}"));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    // Canary: the pages are read.
+    let dump = pages.iter().find(|(page, _)| page == "tidegate-ubi-dump");
+    let (_, options) = dump.expect("a page of ubi dump");
+    assert!(
+        options.contains(&vec!["-o".to_owned(), "--output".to_owned()]),
+        "{options:?}"
+    );
+}
+
+#[test]
+fn the_words_of_the_field_are_understood() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (image, archive) = (path("nand.img"), path("all.tar"));
+    std::fs::write(&image, vec![0xFF; 32 * 131_072]).expect("room for it");
+    let done = |words: &[&str]| {
+        let output = run(words);
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {messages}");
+        (String::from_utf8(output.stdout).expect("UTF-8"), messages)
+    };
+    // Either size of a block, in each of the commands.
+    done(&["ubi", "format", &image, "--page", "2k", "--pages-per-block", "64"]);
+    done(&["ubi", "mkvol", &image, "-N", "root", "-S", "20"]);
+    done(&["ubifs", "mkfs", &image, "--volume", "root"]);
+    std::fs::remove_file(path("nand.img.nand")).expect("a side-car");
+    let by_block = done(&[
+        "nand", "info", &image, "--page", "2k", "--block", "128k", "--json",
+    ])
+    .0;
+    let by_pages = done(&[
+        "nand",
+        "info",
+        &image,
+        "--page",
+        "2k",
+        "--pages-per-block",
+        "64",
+        "--json",
+    ])
+    .0;
+    assert_eq!(by_block, by_pages);
+    done(&["ubifs", "ls", &image, "--page", "2k", "--pages-per-block", "64"]);
+    // The geometry of a UBI image is guessed.
+    assert!(done(&["nand", "info", &image]).0.contains("32 blocks of 128 KiB"));
+    assert!(refusal(&["nand", "info", &image, "--page", "2k", "--block", "127k"]).contains("--block"));
+
+    assert_eq!(done(&["ubi", "ls", &image]).0, done(&["ubi", "info", &image]).0);
+    let (_, told) = done(&["ubifs", "tar", &image, "-o", &archive]);
+    assert!(told.contains("0 files, 0 B to "), "{told}");
+    assert!(std::fs::metadata(&archive).expect("an archive").len() >= 1024);
+    // At this scale some claims fail, which is exit code 1.
+    let output = run(&["emmc", "paper", "--scale", "100", "--only", "table1"]);
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_ne!(
+        output.status.code(),
+        Some(2),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(shown.contains("table 1"), "{shown}");
+}

@@ -37,7 +37,7 @@ pub struct BenchCommonArguments {
     #[arg(long)]
     pub json: bool,
     /// Also write the run records to this file, as JSON lines
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// How progress is shown on standard error
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]

@@ -55,7 +55,7 @@ pub struct BenchCompareArguments {
     #[arg(long = "require", value_name = "LABEL:WORKLOAD>=RATIO", value_parser = Requirement::parse)]
     pub requirements: Vec<Requirement>,
     /// Write every run record to this file, as JSON lines; a stopped run leaves them in FILE.partial
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Write a report to this file, in HTML
     #[arg(long, value_name = "FILE")]

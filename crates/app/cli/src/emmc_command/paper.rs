@@ -60,7 +60,8 @@ pub fn run(arguments: &PaperArguments) -> Result<Finding> {
     bar.finish_and_clear();
     if let Some(only) = &arguments.only {
         let names: Vec<_> = shown.iter().map(|exhibit| exhibit.name.clone()).collect();
-        shown.retain(|exhibit| exhibit.name == *only);
+        let letters = |name: &str| name.to_lowercase().replace([' ', '-', '_'], "");
+        shown.retain(|exhibit| letters(&exhibit.name) == letters(only));
         if shown.is_empty() {
             anyhow::bail!("there is no {only:?}; known are: {}", names.join(", "));
         }

@@ -26,11 +26,20 @@ pub struct ChipArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub devices: Option<u32>,
     /// Size of a page, bytes [default: from the side-car, or guessed from the headers in the image]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "block")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "shape_of_block")]
     pub page: Option<u64>,
     /// Size of an eraseblock without OOB, bytes [default: as for --page]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page", group = "shape_of_block")]
     pub block: Option<u64>,
+    /// The same in pages
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Chip",
+        requires = "page",
+        group = "shape_of_block"
+    )]
+    pub pages_per_block: Option<u32>,
     /// Size of a sub-page, the smallest unit of programming, bytes [default: the page, or guessed]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip", requires = "page")]
     pub subpage: Option<u64>,
@@ -181,7 +190,11 @@ impl ChipArguments {
     }
 
     fn said_shape(&self) -> Result<Option<PlainImage>> {
-        let (Some(page), Some(block)) = (self.page, self.block) else {
+        let Some(page) = self.page else { return Ok(None) };
+        let pages = self
+            .pages_per_block
+            .map(|pages| page.saturating_mul(u64::from(pages)));
+        let Some(block) = self.block.or(pages) else {
             return Ok(None);
         };
         let [page, block, subpage, oob] = [page, block, self.subpage.unwrap_or(page), self.oob.unwrap_or(0)]

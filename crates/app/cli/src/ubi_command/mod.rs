@@ -33,6 +33,7 @@ pub enum UbiCommand {
     /// Format a chip as an empty UBI device, or write a UBI image to it; keeps the erase counters
     Format(FormatArguments),
     /// Show a device and its volumes; read-only
+    #[command(visible_alias = "ls")]
     Info(InfoArguments),
     /// Create a volume
     Mkvol(MakeArguments),

@@ -16,8 +16,14 @@ use super::source::SourceArguments;
 use super::tar_archive;
 use super::walk::{Visited, resolve};
 use crate::Finding;
-use crate::output::{Printed, print_bytes, print_line};
-use crate::quantity::parse_bytes;
+use crate::output::{Printed, print_bytes, print_error, print_line};
+use crate::quantity::{about_bytes, parse_bytes};
+
+/// Bytes that are extracted at most, unless `--max-size` says otherwise.
+const EXTRACTED_BYTES_MAX: u64 = 64 << 30;
+
+/// Files and folders that are made at most, unless `--max-files` says otherwise.
+const EXTRACTED_FILES_MAX: u64 = 10_000_000;
 
 /// Arguments of `tidegate ubifs extract`.
 #[derive(Args, Debug)]
@@ -47,11 +53,25 @@ pub struct ExtractArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "64g")]
     pub max_size: u64,
     /// Maximum number of files and folders to create
-    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    #[arg(long, value_name = "N", default_value_t = EXTRACTED_FILES_MAX)]
     pub max_files: u64,
     /// Print the result and the losses as one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `tidegate ubifs tar`.
+#[derive(Args, Debug)]
+pub struct TarArguments {
+    /// The file system
+    #[command(flatten)]
+    pub source: SourceArguments,
+    /// Copy this file, or this directory with everything below it
+    #[arg(default_value = "/")]
+    pub path: String,
+    /// The archive; - is standard output
+    #[arg(long, short = 'o', value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
 }
 
 /// Arguments of `tidegate ubifs cat`.
@@ -189,6 +209,20 @@ pub fn cat(arguments: &CatArguments) -> Result<Finding> {
     Ok(losses.result())
 }
 
+/// Runs `tar`: `extract --tar`.
+pub fn tar(arguments: &TarArguments) -> Result<Finding> {
+    run(&ExtractArguments {
+        source: arguments.source.clone(),
+        path: arguments.path.clone(),
+        output: None,
+        tar: Some(arguments.output.clone()),
+        preserve: false,
+        max_size: EXTRACTED_BYTES_MAX,
+        max_files: EXTRACTED_FILES_MAX,
+        json: false,
+    })
+}
+
 /// Runs `extract`.
 pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     let mut losses = Losses::default();
@@ -222,6 +256,14 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
             "bytes": progress.bytes, "losses": losses.count, "lost": losses.lines,
         });
         print_line(&document.to_string())?;
+    } else {
+        let target = arguments.output.as_ref().or(arguments.tar.as_ref());
+        print_error(&format!(
+            "{} files, {} to {}",
+            progress.files,
+            about_bytes(progress.bytes),
+            target.map_or_else(|| "-".to_owned(), |target| target.display().to_string()),
+        ));
     }
     Ok(losses.result())
 }

@@ -25,7 +25,7 @@ use clap::Subcommand;
 
 use self::bench::UbifsBenchArguments;
 use self::check::CheckArguments;
-use self::extract::{CatArguments, ExtractArguments};
+use self::extract::{CatArguments, ExtractArguments, TarArguments};
 use self::info::InfoArguments;
 use self::list::{ListArguments, StatArguments, TreeArguments};
 use self::log::LogArguments;
@@ -53,6 +53,8 @@ pub enum UbifsCommand {
     Cat(CatArguments),
     /// Copy files to a folder of the host, with owners, times, extended attributes, hard links and holes
     Extract(ExtractArguments),
+    /// Write files to a tar archive, as extract --tar
+    Tar(TarArguments),
     /// Check consistency; report errors with their location and the data that can still be read
     Check(CheckArguments),
     /// Show what the journal replay did and why
@@ -72,6 +74,7 @@ pub fn run(command: &UbifsCommand, words: &[OsString]) -> Result<Finding> {
         UbifsCommand::Stat(arguments) => list::stat(arguments),
         UbifsCommand::Cat(arguments) => extract::cat(arguments),
         UbifsCommand::Extract(arguments) => extract::run(arguments),
+        UbifsCommand::Tar(arguments) => extract::tar(arguments),
         UbifsCommand::Check(arguments) => check::run(arguments),
         UbifsCommand::Log(arguments) => log::run(arguments),
         UbifsCommand::Bench(arguments) => bench::run(arguments),
