@@ -210,7 +210,10 @@ fn other_formats_and_nothing_at_all_are_named_with_code_1() {
         );
     }
     // What nothing is known of keeps the message that asks for a geometry.
-    assert!(bench.refused(&["ubi", "info", "noise"]).contains("--page"));
+    for name in ["noise", "erased"] {
+        assert!(bench.refused(&["ubi", "info", name]).contains("--page"));
+        assert!(bench.refused(&["nand", "info", name]).contains("--page"));
+    }
     assert!(bench.refused(&["inspect", "absent"]).contains("absent"));
 }
 

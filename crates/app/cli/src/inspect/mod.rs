@@ -97,8 +97,8 @@ pub fn not_understood(path: &Path, expected: &str, accepted: &[Kind], error: any
     anyhow!("{}: {}", path.display(), identity.mismatch(path, expected))
 }
 
-/// Kinds with UBI or UBIFS in them.
-pub const FLASH: [Kind; 2] = [Kind::Ubi, Kind::Nand];
+/// Kinds of chips. An erased dump is one without a geometry.
+pub const FLASH: [Kind; 3] = [Kind::Ubi, Kind::Nand, Kind::Erased];
 
 /// Kinds that a reader of block traces accepts.
 pub const BLOCK_TRACES: [Kind; 1] = [Kind::BlockTrace];
