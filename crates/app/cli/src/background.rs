@@ -72,7 +72,11 @@ impl Report {
                 mountpoint,
                 summary,
                 ..
-            } => output::print_line(&format!("mounted {source} on {mountpoint}: {summary}"))?,
+            } => {
+                // Reasons for features that are off follow in further lines; `tidegate stats --all` shows them.
+                let granted = summary.lines().next().unwrap_or_default();
+                output::print_line(&format!("mounted {source} on {mountpoint}: {granted}"))?
+            }
         };
         Ok(())
     }

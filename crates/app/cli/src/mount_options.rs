@@ -231,8 +231,11 @@ impl Settings {
             bail!("option `{key}` takes no value, `{option}` has one");
         }
         bail!(
-            "option `{key}` is unknown; the nearest known are {}",
-            nearest(&key).join(", ")
+            "option `{key}` is unknown; {}",
+            match nearest(&key).as_slice() {
+                [] => "`tidegate mount --help` lists the known ones".to_owned(),
+                known => format!("the nearest known are {}", known.join(", ")),
+            }
         )
     }
 
@@ -411,7 +414,11 @@ fn known_keys() -> impl Iterator<Item = &'static str> {
 
 /// The three known keys with the smallest edit distance to `key`.
 fn nearest(key: &str) -> Vec<&'static str> {
-    let mut keys: Vec<_> = known_keys().collect();
+    // More than a third of the letters wrong is another word.
+    let slips_max = key.len().div_ceil(3);
+    let mut keys: Vec<_> = known_keys()
+        .filter(|known| edit_distance(key, known) <= slips_max)
+        .collect();
     keys.sort_by_key(|known| edit_distance(key, known));
     keys.truncate(3);
     keys
@@ -546,6 +553,15 @@ mod tests {
         let message = plan("bufer=8m").unwrap_err().to_string();
         assert!(
             message.contains("`bufer`") && message.contains("buffer"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_word_like_no_key_gets_no_suggestion() {
+        let message = plan("colourful=1").unwrap_err().to_string();
+        assert!(
+            message.contains("--help") && !message.contains("nearest"),
             "{message}"
         );
     }

@@ -11,7 +11,7 @@ use crate::stats_document::Document;
 
 /// Header of [`render_rates`].
 pub const RATES_HEADER: &str =
-    "   req/s  errors/s  read MB/s  write MB/s source writes/s switches/s buffered KiB";
+    "   req/s  errors/s  read MB/s write MB/s source writes/s switches/s buffered KiB";
 
 /// The whole document as a table.
 pub fn render(mountpoint: &Path, document: &Document) -> String {
@@ -142,7 +142,7 @@ pub fn render_rates(before: &Document, after: &Document, elapsed: Duration) -> S
             / seconds
     };
     format!(
-        "{:>8.0} {:>9.0} {:>10.1} {:>11.1} {:>15.0} {:>10.0} {:>12}",
+        "{:>8.0} {:>9.0} {:>10.1} {:>10.1} {:>15.0} {:>10.0} {:>12}",
         per_second(requests),
         per_second(errors),
         megabytes(|document| document.session.read_bytes),

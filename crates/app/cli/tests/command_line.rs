@@ -475,7 +475,9 @@ fn the_words_of_the_field_are_understood() {
     assert!(refusal(&["nand", "info", &image, "--page", "2k", "--block", "127k"]).contains("--block"));
 
     assert_eq!(done(&["ubi", "ls", &image]).0, done(&["ubi", "info", &image]).0);
-    let (_, told) = done(&["ubifs", "tar", &image, "-o", &archive]);
+    let message = refusal(&["ubifs", "extract", &image]);
+    assert!(message.contains("-o FOLDER or --tar FILE"), "{message}");
+    let (told, _) = done(&["ubifs", "tar", &image, "-o", &archive]);
     assert!(told.contains("0 files, 0 B to "), "{told}");
     assert!(std::fs::metadata(&archive).expect("an archive").len() >= 1024);
     // At this scale some claims fail, which is exit code 1.

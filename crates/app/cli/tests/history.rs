@@ -133,6 +133,12 @@ fn exports_are_what_compare_and_spreadsheets_read() {
     let csv = stdout(&bed.history(&["export", "--format", "csv"]));
     assert_eq!(csv.lines().count(), 3, "{csv}");
     assert!(stdout(&bed.history(&["export", "1", "--format", "markdown"])).contains("| 1 | run |"));
+    // The name of the file tells the format, which is csv without one.
+    assert_eq!(stdout(&bed.history(&["export"])), csv);
+    let page = bed.folder.path().join("runs.md");
+    stdout(&bed.history(&["export", "-o", text(&page)]));
+    let page = std::fs::read_to_string(page).unwrap_or_default();
+    assert!(page.contains("| 1 | run |"), "{page}");
     let lines = bed.folder.path().join("runs.jsonl");
     stdout(&bed.history(&["export", "--format", "json", "--output", text(&lines)]));
     let table = stdout(&bed.run(&["bench", "compare", text(&lines), "1"]));

@@ -137,7 +137,15 @@ fn print(report: &Report, as_json: bool) -> Result<()> {
     let device = device_of(report)?;
     match as_json {
         true => report.print(true),
-        false => output::print_line(&device.display().to_string()).map(|_| ()),
+        false => {
+            let device = device.display();
+            output::print_line(&device.to_string())?;
+            output::print_error(&format!(
+                "use it as a block device; `tidegate emmc stats {device}` shows its counters, `tidegate emmc cut {device}` cuts \
+                 its power, `tidegate emmc detach {device}` removes it"
+            ));
+            Ok(())
+        }
     }
 }
 

@@ -69,6 +69,12 @@ pub fn run(arguments: &PaperArguments) -> Result<Finding> {
     if let Some(path) = &arguments.html {
         output::write_result(path, &page(&shown))?;
     }
+    if arguments.scale < 1000 {
+        output::print_error(&format!(
+            "scaled to {} of 1000: claims about counts need --scale 1000, and may fail here",
+            arguments.scale
+        ));
+    }
     if arguments.json {
         output::print_line(&json!({ "scale_permille": arguments.scale, "exhibits": shown }).to_string())?;
     } else {

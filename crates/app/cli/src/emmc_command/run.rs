@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use emmc::command_log::CommandLog;
 use emmc::outcome::Outcome;
-use emmc::packing::Stop;
-use emmc::simulation::{Continue, Setup, Simulation};
+use emmc::packing::{Contiguity, Stop};
+use emmc::simulation::{Continue, DriverMode, Setup, Simulation};
 use formats::{Carry, MemorySource, carry};
 use indicatif::ProgressBar;
 use media::Nanos;
@@ -108,7 +108,7 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
     if arguments.json {
         output::print_line(&serde_json::to_string(&record)?)?;
     } else {
-        output::print_line(&text(&setup, &outcome))?;
+        output::print_line(&text(&setup, &arguments.load, &outcome))?;
     }
     if stopped {
         output::print_error("stopped before its end; the numbers are partial");
@@ -173,7 +173,33 @@ fn record(
     })
 }
 
-fn text(setup: &Setup, outcome: &Outcome) -> String {
+fn driver_text(driver: &DriverMode) -> String {
+    match driver {
+        DriverMode::Packed(rules) if rules.max_requests <= 1 => {
+            "one command at a time, no packing".to_owned()
+        }
+        DriverMode::Packed(rules) => {
+            let order = match rules.contiguity {
+                Contiguity::Needed => "sequential",
+                Contiguity::Free => "random",
+            };
+            format!("packs of up to {} {order} writes", rules.max_requests)
+        }
+        DriverMode::CommandQueue(depth) => format!("command queue of {depth}"),
+    }
+}
+
+fn load_text(load: &LoadArguments) -> String {
+    match &load.replay {
+        Some(path) => format!("replay of {}", path.display()),
+        None => load
+            .load
+            .to_possible_value()
+            .map_or_else(String::new, |word| word.get_name().to_owned()),
+    }
+}
+
+fn text(setup: &Setup, load: &LoadArguments, outcome: &Outcome) -> String {
     let shown = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "n/a".to_owned(), |value| format!("{value:.digits$}"))
     };
@@ -189,7 +215,13 @@ fn text(setup: &Setup, outcome: &Outcome) -> String {
                 "cache off"
             },
         ),
+        format!(
+            "host           {}, {}",
+            setup.host.name,
+            driver_text(&setup.driver)
+        ),
         format!("scheduler      {}", setup.queue.scheduler.word()),
+        format!("load           {}", load_text(load)),
         format!("virtual time   {}", Nanos(outcome.elapsed_ns)),
     ];
     for (name, kind) in [("reads", &outcome.reads), ("writes", &outcome.writes)] {

@@ -125,9 +125,9 @@ pub struct ExportArguments {
     /// Which runs.
     #[command(flatten)]
     pub filter: FilterArguments,
-    /// Output format
+    /// Output format [default: by the end of the file's name (.csv, .json, .jsonl, .md), otherwise csv]
     #[arg(long, value_enum)]
-    pub format: ExportFormat,
+    pub format: Option<ExportFormat>,
     /// Write to this file; - is standard output
     #[arg(long, short = 'o', value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
@@ -143,6 +143,17 @@ pub enum ExportFormat {
     /// A Markdown table
     #[value(alias = "md")]
     Markdown,
+}
+
+impl ExportFormat {
+    /// The format that the end of a file's name tells.
+    fn of(output: &Path) -> Self {
+        match output.extension().and_then(|extension| extension.to_str()) {
+            Some("json" | "jsonl") => Self::Json,
+            Some("md") => Self::Markdown,
+            _ => Self::Csv,
+        }
+    }
 }
 
 /// Runs the command.
@@ -267,7 +278,10 @@ fn export(history: &History, arguments: &ExportArguments) -> Result<()> {
         .iter()
         .map(|run| history.get(*run))
         .collect::<Result<_, _>>()?;
-    let text = match arguments.format {
+    let format = arguments
+        .format
+        .unwrap_or_else(|| ExportFormat::of(&arguments.output));
+    let text = match format {
         ExportFormat::Csv => history::csv(&runs),
         ExportFormat::Json => history::json_lines(&runs),
         ExportFormat::Markdown => history::markdown(&runs),

@@ -16,7 +16,7 @@ use super::source::SourceArguments;
 use super::tar_archive;
 use super::walk::{Visited, resolve};
 use crate::Finding;
-use crate::output::{Printed, print_bytes, print_error, print_line};
+use crate::output::{Printed, print_bytes, print_line};
 use crate::quantity::{about_bytes, parse_bytes};
 
 /// Bytes that are extracted at most, unless `--max-size` says otherwise.
@@ -41,7 +41,7 @@ pub struct ExtractArguments {
     #[arg(default_value = "/")]
     pub path: String,
     /// The folder to create; it must not exist or be empty
-    #[arg(long, short = 'o', value_name = "FOLDER", required_unless_present = "tar")]
+    #[arg(long, short = 'o', value_name = "FOLDER")]
     pub output: Option<PathBuf>,
     /// Write a tar archive (PAX) to this file instead; - is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
@@ -225,6 +225,9 @@ pub fn tar(arguments: &TarArguments) -> Result<Finding> {
 
 /// Runs `extract`.
 pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
+    if arguments.output.is_none() && arguments.tar.is_none() {
+        bail!("name the target with -o FOLDER or --tar FILE");
+    }
     let mut losses = Losses::default();
     if arguments.json && arguments.tar.as_ref().is_some_and(|tar| tar.as_os_str() == "-") {
         bail!("--json with --tar -: both would go to standard output");
@@ -247,7 +250,7 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
         (None, Some(archive)) => {
             tar_archive::write(&ubifs, start, archive, &budget, &mut losses, &mut progress)?;
         }
-        (None, None) => bail!("say where to: -o FOLDER or --tar FILE"),
+        (None, None) => bail!("name the target with -o FOLDER or --tar FILE"),
     }
     progress.bar.finish_and_clear();
     if arguments.json {
@@ -256,14 +259,15 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
             "bytes": progress.bytes, "losses": losses.count, "lost": losses.lines,
         });
         print_line(&document.to_string())?;
-    } else {
-        let target = arguments.output.as_ref().or(arguments.tar.as_ref());
-        print_error(&format!(
+    } else if let Some(target) = arguments.output.as_ref().or(arguments.tar.as_ref())
+        && target.as_os_str() != "-"
+    {
+        print_line(&format!(
             "{} files, {} to {}",
             progress.files,
             about_bytes(progress.bytes),
-            target.map_or_else(|| "-".to_owned(), |target| target.display().to_string()),
-        ));
+            target.display(),
+        ))?;
     }
     Ok(losses.result())
 }
