@@ -34,6 +34,8 @@ step "unit, property and integration tests"
 # Most sets wait for devices, guests and mounts: one after the other they leave half of two cores idle. Each group runs in
 # a process group of its own, so that an interrupt ends all of them with their children.
 logs=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-tests.XXXXXX")
+# A test that returns early appends its reason here (testkit::needs).
+export TIDEGATE_LEFT_OUT=$logs/left-out
 groups=()
 finish() {
     trap - EXIT INT TERM HUP
@@ -72,6 +74,13 @@ for i in "${!names[@]}"; do
     [ "$status" -eq 0 ] || failed+=("${names[i]}")
 done
 groups=()
+if [ -s "$TIDEGATE_LEFT_OUT" ]; then
+    step "tests left out, with their reasons"
+    sort -u "$TIDEGATE_LEFT_OUT" | awk -F '\t' '
+        $1 != reason { if (reason) print ""; printf "%s:", $1; reason = $1 }
+        { printf " %s", $2 }
+        END { print "" }'
+fi
 if [ "${#failed[@]}" -gt 0 ]; then
     printf 'failed: %s\n' "${failed[@]}" >&2
     exit 1

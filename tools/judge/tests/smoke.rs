@@ -15,7 +15,7 @@ fn tidegate() -> Option<PathBuf> {
     let judge = Path::new(env!("CARGO_BIN_EXE_judge"));
     let path = judge.with_file_name("tidegate");
     if !path.exists() {
-        report_skip("tidegate is not built; `cargo test --workspace` builds it");
+        testkit::report_left_out("tidegate is not built; `cargo test --workspace` builds it");
         return None;
     }
     Some(path)
@@ -33,14 +33,9 @@ fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output();
     let found = found.is_ok_and(|output| output.status.success());
     if !found {
-        report_skip(&format!("{program} is not installed"));
+        testkit::report_left_out(format!("{program} is not installed"));
     }
     found
-}
-
-#[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
-fn report_skip(reason: &str) {
-    eprintln!("left out: {reason}");
 }
 
 /// Runs `judge` in a folder; a difference in speed (exit code 1) is not a failure here.
@@ -166,7 +161,7 @@ fn sqlite_does_as_many_transactions_in_c_as_in_ours() {
     let header = "printf '#include <sqlite3.h>' | cc -E - >/dev/null";
     let has_header = Command::new("sh").args(["-c", header]).output();
     if !has_header.is_ok_and(|output| output.status.success()) {
-        report_skip("SQLite in C: this needs a compiler and libsqlite3-dev");
+        testkit::report_left_out("SQLite in C: this needs a compiler and libsqlite3-dev");
         return;
     }
     let mut arguments = vec!["sqlite", "--tidegate", tidegate.to_str().expect("UTF-8")];

@@ -2,7 +2,6 @@
 //!
 //! Its tables are compared with this test's own counts of the kept trace.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-#![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 mod support {
     pub mod core;
@@ -82,8 +81,7 @@ fn value(table: &serde_json::Value, key: &str, column: &str) -> f64 {
 
 #[test]
 fn the_tables_of_an_application_say_what_its_trace_holds() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -104,7 +102,7 @@ fn the_tables_of_an_application_say_what_its_trace_holds() {
             .iter()
             .any(|word| complaint.contains(word))
     {
-        eprintln!("skipped: {complaint}");
+        testkit::report_left_out(complaint);
         return;
     }
     assert_eq!(output.status.code(), Some(0), "{complaint}");

@@ -112,8 +112,7 @@ fn what_arrives_at_the_file_system_is_what_the_sources_state() {
     for (name, scale_text) in cases {
         let application = application(name).expect(name);
         let Some(trace) = arrived(application, scale_text, parent.path()) else {
-            let reason = "skipped: strace is not installed or may not trace\n";
-            std::io::Write::write_all(&mut std::io::stderr(), reason.as_bytes()).expect("stderr");
+            testkit::report_left_out("strace is not installed or may not trace");
             return;
         };
         let measured = Statistics::of(&trace);

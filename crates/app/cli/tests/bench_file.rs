@@ -34,11 +34,6 @@ fn record(output: &Output) -> serde_json::Value {
     })
 }
 
-#[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
-fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
-}
-
 #[test]
 fn bad_input_is_one_message_and_exit_code_2_and_nothing_is_left() {
     let folder = directory();
@@ -240,7 +235,7 @@ fn an_ordinary_user_gets_a_cold_cache_for_the_files_of_the_run() {
     fs::set_permissions(under_tmp.path(), open).expect("it is ours");
     let program = under_tmp.path().join("tidegate");
     if fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).is_err() {
-        return skipped("the program can't be copied to where an ordinary user reaches it");
+        return testkit::report_left_out("the program can't be copied to where an ordinary user reaches it");
     }
     let work = under_tmp.path().join("work");
     fs::create_dir(&work).expect("it is ours");
@@ -262,11 +257,11 @@ fn an_ordinary_user_gets_a_cold_cache_for_the_files_of_the_run() {
         .args(["--cold-or-fail", "--json"])
         .output();
     let Ok(output) = run else {
-        return skipped("there is no setpriv");
+        return testkit::report_left_out("there is no setpriv");
     };
     let message = String::from_utf8_lossy(&output.stderr);
     if message.contains("setpriv") || message.contains("is not cold") {
-        return skipped(&message);
+        return testkit::report_left_out(&message);
     }
     assert_eq!(output.status.code(), Some(0), "{message}");
     let state = &record(&output)["workload"]["cache_state"];

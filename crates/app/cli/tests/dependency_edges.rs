@@ -68,6 +68,10 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("analysis", &["testkit"]),
     ("analysis-cli", &["testkit"]),
     ("formats", &["testkit"]),
+    ("bench", &["testkit"]),
+    ("fsmap", &["testkit"]),
+    ("judge", &["testkit"]),
+    ("outfile", &["testkit"]),
 ];
 
 /// Crates with `unsafe` blocks.

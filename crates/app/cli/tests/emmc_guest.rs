@@ -1,6 +1,5 @@
 //! Compares the commands of the model with those of Linux's mmc driver, traced by tracepoints while the lab guest writes to
 //! an SD card. Runs only with `TIDEGATE_FULL`, because a guest with a card needs its own boot.
-#![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -127,7 +126,7 @@ fn plain_requests_become_the_commands_that_linux_sends_in_their_order() {
     let lab = match Lab::available() {
         Ok(lab) => lab,
         Err(why) => {
-            eprintln!("skipped: {why}");
+            testkit::report_left_out(why);
             return;
         }
     };

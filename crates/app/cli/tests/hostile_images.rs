@@ -17,10 +17,6 @@ use support::bench::Bench;
 use support::hostile::snapshot;
 use ubifs::format::NodeKind;
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 /// Creates a folder `victim`, and an image with a symbolic link `link` to it and a folder `folder` with a program.
 fn with_victim(bench: &Bench, link: &str, folder: &str) {
     let victim = bench.path("victim");
@@ -110,7 +106,7 @@ fn names_of_one_file_are_links_whatever_it_says_of_their_number() {
 /// An extraction by root of untrusted firmware must not give rights to other users of this machine.
 #[test]
 fn no_devices_rights_or_owners_of_others_unless_they_are_asked_for() {
-    if !is_root() {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let bench = Bench::new();
@@ -222,8 +218,7 @@ fn no_devices_rights_or_owners_of_others_unless_they_are_asked_for() {
 /// Such a mount would answer every call with an error, including the query of `tidegate unmount` for its daemon.
 #[test]
 fn an_image_whose_root_can_not_be_read_is_not_mounted() {
-    if !is_root() || !Path::new("/dev/fuse").exists() {
-        testkit::report_left_out("a mount of a broken image: this needs root and /dev/fuse");
+    if !testkit::needs(&[testkit::Need::Root, testkit::Need::FUSE]) {
         return;
     }
     let bench = Bench::new();

@@ -45,15 +45,6 @@ fn refused(arguments: &[&str], folder: &Path) -> String {
     text(&output.stderr)
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
-fn has_fio(test: &str) -> bool {
-    let found = Command::new("fio").arg("--version").output().is_ok();
-    if !found {
-        eprintln!("{test} is skipped: fio is not installed");
-    }
-    found
-}
-
 const JOB: &str = r#"
 name = "small"
 
@@ -304,7 +295,7 @@ fn a_fio_job_runs_and_its_json_has_the_keys_of_fio() {
         job["read"]["total_ios"].as_u64().unwrap() + job["write"]["total_ios"].as_u64().unwrap()
     };
     assert_eq!((mixed(&jobs[1]), mixed(&jobs[2])), (128, 64));
-    if !has_fio("the comparison of keys with fio") {
+    if !testkit::needs(&[testkit::Need::Program("fio")]) {
         return;
     }
     let output = Command::new("fio")
@@ -399,7 +390,7 @@ const TOGETHER: &str = "[global]\nsize=64k\nbs=4k\nthread\nfallocate=none\n\
 
 #[test]
 fn passes_and_syncs_after_several_writes_are_as_many_as_in_fio() {
-    if !has_fio("the count of passes and syncs") {
+    if !testkit::needs(&[testkit::Need::Program("fio")]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -564,7 +555,7 @@ fn a_check_of_a_fio_job_says_what_becomes_of_each_option() {
 #[test]
 fn exported_fio_jobs_are_ones_that_fio_takes() {
     let folder = tempfile::tempdir().unwrap();
-    if !has_fio("the check of exported jobs") {
+    if !testkit::needs(&[testkit::Need::Program("fio")]) {
         return;
     }
     for preset in ["mobibench-head", "mobibench-2013", "androbench"] {

@@ -27,7 +27,7 @@ fn commands(bench: &Bench) -> [&'static str; 4] {
 
 #[test]
 fn a_device_is_written_and_stays_a_device() {
-    if !rustix::process::geteuid().is_root() {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let bench = Bench::new();
@@ -98,7 +98,7 @@ fn a_descriptor_by_its_name_is_written() {
 
 #[test]
 fn a_log_file_is_not_written_through_a_link_of_another_user() {
-    if !rustix::process::geteuid().is_root() {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let bench = Bench::new();

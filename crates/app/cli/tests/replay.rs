@@ -26,14 +26,6 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("temporary folders have plain names")
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "whoever reads the test's output should know what it did not do"
-)]
-fn left_out(reason: &str) {
-    eprintln!("left out: {reason}");
-}
-
 /// Files below `root` with their sizes.
 fn sizes(root: &Path) -> BTreeMap<PathBuf, u64> {
     let mut found = BTreeMap::new();
@@ -123,7 +115,7 @@ fn a_recorded_program_is_replayed_with_the_same_calls_and_file_sizes() {
 #[test]
 fn output_of_strace_is_replayed() {
     if Command::new("strace").arg("-V").output().is_err() {
-        left_out("strace is not installed");
+        testkit::report_left_out("strace is not installed");
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary folder");
@@ -148,7 +140,7 @@ fn output_of_strace_is_replayed() {
         .output()
         .expect("strace runs");
     if !traced.status.success() {
-        left_out(&format!("strace may not trace here: {}", said(&traced)));
+        testkit::report_left_out(format!("strace may not trace here: {}", said(&traced)));
         return;
     }
     let replayed = tidegate(&[

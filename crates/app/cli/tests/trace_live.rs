@@ -1,6 +1,5 @@
 //! `tidegate trace record` and `trace top` on a loop device; needs root, otherwise skipped with a reason.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-#![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -40,7 +39,7 @@ struct Disk {
 
 impl Disk {
     fn make() -> Option<Self> {
-        let skip = |reason: &str| eprintln!("skipped: {reason}");
+        let skip = |reason: &str| testkit::report_left_out(reason);
         if run("id", &["-u"]).as_deref() != Some("0") {
             skip("needs root");
             return None;
@@ -314,7 +313,7 @@ impl<'place> Swap<'place> {
     fn on(place: &'place str) -> Option<Self> {
         let made = run("mkswap", &[place]).and_then(|_| run("swapon", &["--priority", "32767", place]));
         if made.is_none() {
-            eprintln!("skipped: {place} can't be made swap space");
+            testkit::report_left_out(format!("{place} can't be made swap space"));
         }
         made.map(|_| Self(place))
     }
@@ -330,7 +329,7 @@ impl Drop for Swap<'_> {
 fn swapped_memory_is_told_as_swap_in_a_file_and_on_a_device() {
     let Some(disk) = Disk::make() else { return };
     if run("python3", &["-c", ""]).is_none() {
-        eprintln!("skipped: no python3 to swap out memory with");
+        testkit::report_left_out("no python3 to swap out memory with");
         return;
     }
     let file = disk.mountpoint.join("swapfile").to_str().unwrap().to_owned();

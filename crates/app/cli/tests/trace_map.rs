@@ -37,11 +37,10 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that leaves something out says so")]
 fn sectors_are_told_with_their_file_and_damage_by_the_exit_code() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let Some(image) = image(folder.path()) else {
-        eprintln!("left out: no mkfs.ext4 with -d");
+        testkit::report_left_out("no mkfs.ext4 with -d");
         return;
     };
     let all = map(&[&image]);

@@ -23,7 +23,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    testkit::needs(&[testkit::Need::Root])
 }
 
 #[test]

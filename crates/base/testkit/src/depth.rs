@@ -1,25 +1,21 @@
-//! Depth of a test run: the short form for each commit, or the full form with slow tests.
+//! Depth of a test run: short for each commit, or full, with everything that takes long.
 //!
-//! `make test-full` sets `TIDEGATE_FULL`. Without it a test uses smaller numbers, or is [`left_to_full`] runs.
+//! `make test-full` sets `TIDEGATE_FULL`. Without it a test uses smaller numbers or is [`left_to_full`] runs.
 
-/// Whether the long variants of tests run.
+use crate::needs::{Cause, record};
+
+/// Returns true in a full run.
 #[must_use]
 pub fn is_full() -> bool {
     std::env::var_os("TIDEGATE_FULL").is_some()
 }
 
-/// Whether this test is left out of short runs; prints that it is.
+/// Returns true, and records the test as left out, unless this is a full run.
 #[must_use]
 pub fn left_to_full(why: &str) -> bool {
     let left = !is_full();
     if left {
-        report_left_out(&format!("{why}; TIDEGATE_FULL=1 runs it"));
+        record(&Cause::Long, &format!("{why}; TIDEGATE_FULL=1 runs it"));
     }
     left
-}
-
-/// Prints that a test is left out, and why.
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-pub fn report_left_out(why: &str) {
-    eprintln!("left out: {why}");
 }

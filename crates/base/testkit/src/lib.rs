@@ -9,6 +9,7 @@
 //! - [`hostile`]: valid inputs of decoders, changed at random, and the limits that hold for each.
 //! - [`heap`]: peak memory of a part of a test.
 //! - [`is_full`]: whether the long variants of tests run.
+//! - [`needs()`]: requirements on the machine, and the record of tests left out.
 //! - [`lab`]: the distribution's kernel in QEMU, which checks flash images and runs its file systems.
 //!
 //! No shipped crate uses it: failures here are panics.
@@ -22,9 +23,11 @@ pub mod hostile;
 pub mod lab;
 mod mem_fs;
 pub mod model;
+mod needs;
 pub mod prng;
 
-pub use depth::{is_full, left_to_full, report_left_out};
+pub use depth::{is_full, left_to_full};
 pub use ext4::{Ext4, OnExt4};
 pub use faulty_fs::{Call, Faults, FaultyFs, Times, WriteRecord};
 pub use mem_fs::MemFs;
+pub use needs::{Need, needs, report_left_out};

@@ -24,12 +24,11 @@ struct Bench {
 }
 
 impl Bench {
-    #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
     fn new<const COUNT: usize>(name: &str, chip_bytes: [u64; COUNT]) -> Option<Self> {
         let lab = match Lab::with_flash() {
             Ok(lab) => lab,
             Err(why) => {
-                eprintln!("left out: {why}");
+                testkit::report_left_out(why);
                 return None;
             }
         };

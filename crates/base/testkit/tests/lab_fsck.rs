@@ -52,10 +52,9 @@ impl Drop for Volume {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn judge() -> Option<Fsck> {
     Fsck::available()
-        .inspect_err(|why| eprintln!("left out: {why}"))
+        .inspect_err(|why| testkit::report_left_out(why))
         .ok()
 }
 

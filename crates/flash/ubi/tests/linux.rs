@@ -328,11 +328,10 @@ lab-load . $SEED 100000 --sync >/dev/null
 const CUTS: [(u32, u32); 3] = [(1115, 30), (1250, 700), (3000, 1100)];
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn what_linux_left_when_the_power_went_is_what_linux_itself_attaches() {
     let lab = match Lab::with_flash() {
         Ok(lab) => lab,
-        Err(why) => return eprintln!("left out: {why}"),
+        Err(why) => return testkit::report_left_out(why),
     };
     let mut cuts = CUTS[1..2].to_vec();
     if testkit::is_full() {

@@ -49,7 +49,6 @@ fn keyed(pieces: &[&[u8]]) -> Vec<u8> {
     openssl(&words, &pieces.concat()).expect("it was there before")
 }
 
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn signed_image(folder: &Path) -> Option<Image> {
     if !has_mkfs() {
         return None;
@@ -62,7 +61,7 @@ fn signed_image(folder: &Path) -> Option<Image> {
         .chain(["-keyout", &key, "-out", &certificate])
         .collect();
     if openssl(&words, &[]).is_none() {
-        eprintln!("left out: there is no openssl (apt install openssl)");
+        testkit::report_left_out("there is no openssl (apt install openssl)");
         return None;
     }
     let tree = folder.join("tree");

@@ -89,10 +89,9 @@ fn assert_space_adds_up(ubifs: &Ubifs) {
     );
 }
 
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn fsck() -> Option<Fsck> {
     Fsck::available()
-        .inspect_err(|why| eprintln!("left out: {why}"))
+        .inspect_err(|why| testkit::report_left_out(why))
         .ok()
 }
 

@@ -174,7 +174,6 @@ fn assert_whole(path: &Path, geometry: NandGeometry, replay: &str) {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn linux_recovers_what_a_cut_left_of_a_chip_or_an_array_as_we_do() {
     if testkit::left_to_full("power cuts shown to Linux take minutes") {
         return;
@@ -182,7 +181,7 @@ fn linux_recovers_what_a_cut_left_of_a_chip_or_an_array_as_we_do() {
     let lab = match Lab::with_flash() {
         Ok(lab) => lab,
         Err(why) => {
-            eprintln!("left out: {why}");
+            testkit::report_left_out(why);
             return;
         }
     };

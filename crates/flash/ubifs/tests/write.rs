@@ -29,10 +29,9 @@ const NOW: Time = Time {
     nanoseconds: 0,
 };
 
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn fsck() -> Option<Fsck> {
     Fsck::available()
-        .inspect_err(|why| eprintln!("left out: {why}"))
+        .inspect_err(|why| testkit::report_left_out(why))
         .ok()
 }
 

@@ -253,12 +253,11 @@ fn use_a_mount(volume: Arc<dyn Volume>) {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn linux_mounts_with_all_checks_what_was_made_and_written_here() {
     let lab = match Lab::with_flash() {
         Ok(lab) => lab,
         Err(why) => {
-            eprintln!("left out: {why}");
+            testkit::report_left_out(why);
             return;
         }
     };

@@ -28,14 +28,6 @@ fn number(name: &str, usual: u64) -> u64 {
         .unwrap_or(usual)
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "who reads the tests' output must see what did not run"
-)]
-fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
-}
-
 /// The loop, compiled; `None` without a C compiler.
 fn ceiling(directory: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/judge/c/file_loop.c");
@@ -110,12 +102,12 @@ fn the_harness_costs_little_beside_a_plain_loop_in_c() {
         .ok()
         .and_then(|target| target.file_system_type);
     if kind.as_deref() != Some("tmpfs") {
-        skipped("/dev/shm is no tmpfs");
+        testkit::report_left_out("/dev/shm is no tmpfs");
         return;
     }
     let tools = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build directory is writable");
     let Some(program) = ceiling(tools.path()) else {
-        skipped("there is no C compiler");
+        testkit::report_left_out("there is no C compiler");
         return;
     };
     let directory = tempfile::tempdir_in(memory).expect("/dev/shm is writable");

@@ -41,14 +41,6 @@ fn says(command: &mut Command) -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "who reads the tests' output must see what did not run"
-)]
-fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
-}
-
 /// A mount that ends with the test. `None`, with the reason printed, where this user can't mount.
 struct Mount {
     point: tempfile::TempDir,
@@ -59,7 +51,7 @@ impl Mount {
         let point = temporary();
         let mounted = says(Command::new("mount").args(arguments).arg(point.path()));
         if mounted.is_none() {
-            skipped(&format!("mount {arguments:?} is not possible here"));
+            testkit::report_left_out(format!("mount {arguments:?} is not possible here"));
         }
         mounted.map(|_| Self { point })
     }
@@ -97,7 +89,7 @@ impl Loop {
         }
         let device = says(Command::new("losetup").args(["--find", "--show"]).arg(&backing));
         if device.is_none() {
-            skipped("no loop device can be made here");
+            testkit::report_left_out("no loop device can be made here");
         }
         Some(Self {
             device: device?.into(),
@@ -365,7 +357,7 @@ fn what_is_no_directory_is_named_with_what_it_is() {
 #[test]
 fn a_directory_below_dev_is_a_directory_like_any_other() {
     if !Path::new("/dev/shm").is_dir() {
-        skipped("there is no /dev/shm");
+        testkit::report_left_out("there is no /dev/shm");
         return;
     }
     let directory = tempfile::tempdir_in("/dev/shm").expect("it is writable");
@@ -522,7 +514,7 @@ fn a_kernel_that_refuses_rings_is_one_error_that_names_the_other_engine() {
             Some(error.to_string())
         });
         let Some(message) = answer.join().expect("the thread ends") else {
-            skipped("no filter can be set here");
+            testkit::report_left_out("no filter can be set here");
             return;
         };
         assert!(
@@ -602,7 +594,7 @@ fn each_worker_alone_has_its_files_open_and_nobody_after_the_run() {
                 .iter()
                 .find(|absent| absent.what == OWN_TABLE)
             {
-                skipped(&format!("{OWN_TABLE}: {}", absent.reason));
+                testkit::report_left_out(format!("{OWN_TABLE}: {}", absent.reason));
                 return;
             }
             let found = holders.found.lock().expect("nobody panicked");
@@ -620,7 +612,7 @@ fn a_run_goes_on_where_a_table_of_its_own_is_forbidden_and_says_so() {
         forbid(libc::SYS_close_range, libc::EPERM).then(|| run(&spec, &NoProgress, &AtomicBool::new(false)))
     });
     let Some(outcome) = answer.join().expect("the thread ends") else {
-        skipped("no filter can be set here");
+        testkit::report_left_out("no filter can be set here");
         return;
     };
     let outcome = outcome.expect("the workload runs");

@@ -53,16 +53,9 @@ fn the_defaults_do_what_the_original_prints() {
 
 #[test]
 fn every_setting_gives_the_counts_of_the_installed_original() {
-    let Some(_) = Command::new("sh")
-        .args(["-c", "command -v postmark"])
-        .output()
-        .ok()
-        .filter(|found| found.status.success())
-    else {
-        let reason = "skipped: `postmark` is not installed\n";
-        std::io::stderr().write_all(reason.as_bytes()).unwrap();
+    if !testkit::needs(&[testkit::Need::Program("postmark")]) {
         return;
-    };
+    }
     for (buffering, block) in [(Buffering::Stream, 512), (Buffering::None, 3000)] {
         let directory = tempfile::tempdir().unwrap();
         let spec = PostmarkSpec {

@@ -311,7 +311,9 @@ fn the_systems_library_runs_the_same_workload() {
             assert_eq!(outcome.library.origin, "libsqlite3.so.0");
             assert!(outcome.library.version.starts_with("3."));
         }
-        Err(BenchError::Library { library, reason }) => left_out(&format!("{library}: {reason}")),
+        Err(BenchError::Library { library, reason }) => {
+            testkit::report_left_out(format!("{library}: {reason}"))
+        }
         Err(error) => panic!("{error}"),
     }
 }
@@ -452,7 +454,7 @@ impl SmallFileSystem {
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(place));
         }
-        left_out("a small file system can't be mounted: needs root");
+        testkit::report_left_out("a small file system can't be mounted: needs root");
         None
     }
 
@@ -527,7 +529,7 @@ fn an_insert_transaction_syncs_as_often_as_that_of_the_original() {
             assert_eq!(found_syncs, expected_syncs, "{journal} {level}");
             match found_calls {
                 Some(found_calls) => assert_eq!(found_calls, expected_calls, "{journal} {level}"),
-                None => left_out("fdatasync calls: they can't be counted here"),
+                None => testkit::report_left_out("fdatasync calls: they can't be counted here"),
             }
         }
     }
@@ -560,12 +562,4 @@ fn identity(directory: &Path) -> RunIdentity {
         host: environment::host(),
         target: environment::target(directory).expect("the directory exists"),
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "whoever reads the test's output should know what it did not do"
-)]
-fn left_out(reason: &str) {
-    eprintln!("left out: {reason}");
 }

@@ -28,8 +28,7 @@ struct Served {
 impl Served {
     /// `None`, with a reason printed, if this process can't mount.
     fn start(threads: u16, writeback: Switch, uring: Switch) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
-            report_skip("root and /dev/fuse");
+        if !testkit::needs(&[testkit::Need::Root, testkit::Need::FUSE]) {
             return None;
         }
         let folder = tempfile::TempDir::new().expect("a temporary folder");
@@ -105,11 +104,6 @@ fn within_limit<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) ->
     outcome
         .recv_timeout(LIMIT)
         .expect("a call on the mount does not return")
-}
-
-#[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
-fn report_skip(needed: &str) {
-    eprintln!("left out, needs {needed}: the end of a session");
 }
 
 fn is_mounted(mountpoint: &Path) -> bool {
@@ -194,7 +188,7 @@ fn a_request_that_never_returns_does_not_hold_up_the_end_after_a_panic() {
 fn a_panic_in_a_ring_worker_ends_the_mount_too() {
     let enabled = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     if enabled.is_ok_and(|text| text.trim() != "Y") {
-        report_skip("enable_uring of the fuse module");
+        testkit::report_left_out("io_uring: /sys/module/fuse/parameters/enable_uring is not Y");
         return;
     }
     let Some(served) = Served::start(2, Switch::Off, Switch::On) else {

@@ -33,9 +33,7 @@ fn open_with_few_descriptors(source: &Path) -> PassFs {
 
 #[test]
 fn roots_daemon_holds_more_inodes_than_it_may_have_descriptors() {
-    if !rustix::process::geteuid().is_root() {
-        use std::io::Write;
-        writeln!(std::io::stderr(), "left out, needs root: few descriptors").unwrap();
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

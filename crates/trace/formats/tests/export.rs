@@ -1,6 +1,5 @@
 //! Writers: their output is read again by the crate's readers and accepted by the tools that define the formats.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-#![expect(clippy::print_stdout, reason = "a test that cannot be made says so")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -258,7 +257,7 @@ fn fio_replays_the_log_that_is_written() {
             .arg(format!("--read_iolog={}", log.display()))
             .output();
         let Ok(output) = fio else {
-            println!("skipped: fio is not installed");
+            testkit::report_left_out("fio is not installed");
             return;
         };
         let text = String::from_utf8_lossy(&output.stdout);
@@ -393,7 +392,7 @@ fn our_reading_of_blkparse_s_own_text_is_what_was_traced() {
     let base = folder.path().join("t");
     fs::write(folder.path().join("t.blktrace.0"), blktrace_file()).unwrap();
     let Ok(output) = Command::new("blkparse").arg("-i").arg(&base).output() else {
-        println!("skipped: blkparse is not installed");
+        testkit::report_left_out("blkparse is not installed");
         return;
     };
     let text = folder.path().join("t.txt");

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 
 use fsmap::{BlockType, Class, FindingKind, Flush, JournalDetail, Life, Options, OwnerMap};
-use support::{Image, left_out, run};
+use support::{Image, run};
 
 const OPTIONS: Options = Options {
     offset: None,
@@ -60,7 +60,7 @@ fn ext4(options: &[&str]) -> Option<Image> {
     .concat();
     let (output, done) = run("mkfs.ext4", &words)?;
     if !done {
-        left_out(&format!("mkfs.ext4 -d: {output}"));
+        testkit::report_left_out(format!("mkfs.ext4 -d: {output}"));
         return None;
     }
     Some(image)

@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Instant;
 
 use fsmap::{BlockType, FileKind, Flush, JournalDetail, Options, OwnerMap};
-use support::{Image, Names, Truth, filefrag, left_out, populate, run};
+use support::{Image, Names, Truth, filefrag, populate, run};
 
 const OPTIONS: Options = Options {
     offset: None,
@@ -299,7 +299,7 @@ fn twenty_thousand_files_are_each_where_the_kernel_says() {
     drop(mounted);
     let started = Instant::now();
     let map = map(&image);
-    left_out(&format!(
+    testkit::report_left_out(format!(
         "no bound on time here: {:?} for 20,000 files",
         started.elapsed()
     ));
@@ -319,12 +319,12 @@ fn encrypt(folder: &str, mountpoint: &str) -> Option<()> {
     )?;
     let identifier = identifier.trim().rsplit(' ').next()?.to_owned();
     if !done || identifier.len() != 32 {
-        left_out(&format!("no key can be added: {identifier}"));
+        testkit::report_left_out(format!("no key can be added: {identifier}"));
         return None;
     }
     let (output, done) = run("xfs_io", &["-c", &format!("set_encpolicy {identifier}"), folder])?;
     if !done || !output.is_empty() {
-        left_out(&format!("no folder can be encrypted: {output}"));
+        testkit::report_left_out(format!("no folder can be encrypted: {output}"));
         return None;
     }
     Some(())

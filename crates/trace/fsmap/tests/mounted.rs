@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use fsmap::{BlockType, Class, FileSystemKind, Flush, JournalDetail, Options, OwnerMap};
-use support::{Image, Mounted, filefrag, left_out, populate, run};
+use support::{Image, Mounted, filefrag, populate, run};
 
 const OPTIONS: Options = Options {
     offset: None,
@@ -279,6 +279,6 @@ fn each_block_of_the_journal_is_named_with_its_home() {
         return;
     };
     if !text.contains("descriptor block") {
-        left_out("debugfs shows nothing of a clean log");
+        testkit::report_left_out("debugfs shows nothing of a clean log");
     }
 }

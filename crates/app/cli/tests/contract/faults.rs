@@ -18,7 +18,6 @@ use tempfile::TempDir;
 use testkit::{Call, Faults, FaultyFs, Times};
 use vfs::FsError;
 
-use crate::harness::report_skip;
 use crate::mounted::{Mode, Mounted};
 use crate::programs::both_ways;
 
@@ -150,8 +149,8 @@ const PROGRAMS: [FaultProgram; 6] = [
 /// Runs each program in each mode; a failure names both.
 #[test]
 fn errors_of_the_source_reach_programs_in_every_mode() {
-    if !rustix::process::geteuid().is_root() {
-        return report_skip("a source that fails is mounted by root");
+    if !testkit::needs(&[testkit::Need::Root]) {
+        return;
     }
     let mut failed = Vec::new();
     for mode in Mode::ALL.iter().filter(|mode| mode.is_available()) {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::Ext4;
 
-use crate::harness::{can_mount, report_skip, tidegate, wait_for_end};
+use crate::harness::{can_mount, tidegate, wait_for_end};
 
 /// A data path of a mount.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ impl Mode {
         } else {
             return true;
         };
-        report_skip(&format!("mode {}: {reason}", self.name));
+        testkit::report_left_out(format!("mode {}: {reason}", self.name));
         false
     }
 }
@@ -147,7 +147,7 @@ impl Mounted {
             return None;
         }
         let ext4 = Ext4::new(96)
-            .inspect_err(|reason| report_skip(&format!("power cuts: {reason}")))
+            .inspect_err(|reason| testkit::report_left_out(format!("power cuts: {reason}")))
             .ok();
         let folder = TempDir::new().expect("a temporary folder");
         let source = ext4.as_ref().map_or(folder.path(), Ext4::folder).to_owned();

@@ -123,7 +123,7 @@ fn made_by(name: &'static str, program: &str, words: &[&str], mib: u64) -> Optio
     }
     let made = command.arg(&path).output();
     if !made.as_ref().is_ok_and(|made| made.status.success()) {
-        report_left_out(&format!("{name}: {program} makes none here: {made:?}"));
+        report_left_out(format!("{name}: {program} makes none here: {made:?}"));
         return None;
     }
     let mut raw = std::fs::read(&path).expect("it was made");

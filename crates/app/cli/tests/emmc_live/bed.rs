@@ -40,11 +40,11 @@ impl Bed {
     /// Returns `None`, with a printed reason, if loop devices or FUSE are not available.
     pub fn make() -> Option<Self> {
         let skip = |reason: &str| {
-            eprintln!("skipped: {reason}");
+            testkit::report_left_out(reason);
             None
         };
-        if !rustix::process::geteuid().is_root() {
-            return skip("needs root");
+        if !testkit::needs(&[testkit::Need::Root]) {
+            return None;
         }
         for device in ["/dev/fuse", "/dev/loop-control"] {
             if let Err(error) = OpenOptions::new().read(true).write(true).open(device) {

@@ -2,7 +2,6 @@
 //! a reason. `TIDEGATE_FULL` raises the number of power cuts to a hundred and, with `XFSTESTS_DIR`, adds ten minutes of
 //! fsstress.
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-#![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 mod bed;
 mod power_cuts;
@@ -115,7 +114,7 @@ fn requests_have_the_flags_that_the_kernel_tells_of() {
     let Some(bed) = Bed::make() else { return };
     let instances = "/sys/kernel/tracing/instances";
     if !fs::exists(instances).unwrap() {
-        eprintln!("skipped: no tracefs at /sys/kernel/tracing");
+        testkit::report_left_out("no tracefs at /sys/kernel/tracing");
         return;
     }
     let device = device_of(&bed.attach(&["--size", "64m", "--request-flags", "on"]));
@@ -183,7 +182,7 @@ fn xfs_and_btrfs_are_made_and_mounted_on_it() {
     let device = device_of(&bed.attach(&["--size", "512m"]));
     for (name, maker, force) in [("xfs", "mkfs.xfs", "-f"), ("btrfs", "mkfs.btrfs", "-f")] {
         if !known.contains(name) || Command::new(maker).arg("-V").output().is_err() {
-            eprintln!("skipped: no {name} here");
+            testkit::report_left_out(format!("no {name} here"));
             continue;
         }
         must(maker, &["-q", force, &device]);

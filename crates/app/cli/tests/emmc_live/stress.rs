@@ -7,12 +7,13 @@ use std::process::Command;
 use crate::bed::{Bed, device_of, must, system, text};
 
 #[test]
+#[expect(clippy::print_stderr, reason = "the figures of a long run")]
 fn ext4_is_clean_after_ten_minutes_of_fsstress() {
     if testkit::left_to_full("ten minutes of fsstress") {
         return;
     }
     if env::var_os("XFSTESTS_DIR").is_none() {
-        eprintln!("skipped: XFSTESTS_DIR names no folder in which xfstests is built");
+        testkit::report_left_out("XFSTESTS_DIR names no folder in which xfstests is built");
         return;
     }
     let Some(bed) = Bed::make() else { return };

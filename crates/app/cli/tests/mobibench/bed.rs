@@ -31,7 +31,7 @@ impl Bed {
         match TempDir::new_in("/dev/shm") {
             Ok(directory) => Some(Self { directory }),
             Err(error) => {
-                skipped(&format!("/dev/shm can't be used: {error}"));
+                testkit::report_left_out(format!("/dev/shm can't be used: {error}"));
                 None
             }
         }
@@ -108,13 +108,13 @@ impl Bed {
         let output = match command.output() {
             Ok(output) => output,
             Err(error) => {
-                skipped(&format!("strace can't be run: {error}"));
+                testkit::report_left_out(format!("strace can't be run: {error}"));
                 return None;
             }
         };
         let text = fs::read_to_string(&log).unwrap_or_default();
         if text.is_empty() {
-            skipped(&format!(
+            testkit::report_left_out(format!(
                 "strace traced nothing: {}",
                 String::from_utf8_lossy(&output.stderr)
             ));
@@ -198,10 +198,4 @@ pub fn is_root() -> bool {
 /// Number of calls whose text begins with `start`.
 pub fn count(calls: &[String], start: &str) -> usize {
     calls.iter().filter(|call| call.starts_with(start)).count()
-}
-
-/// Prints the reason for a skipped part of a test.
-#[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
-pub fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
 }

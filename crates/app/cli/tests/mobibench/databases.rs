@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::bed::{Bed, Ran, count, number_after, skipped};
+use crate::bed::{Bed, Ran, count, number_after};
 
 /// Queries the database of a run with the system's `sqlite3`; `None`, with a printed reason, if that is missing.
 fn ask(bed: &Bed, database: &str, query: &str) -> Option<String> {
@@ -17,7 +17,7 @@ fn ask(bed: &Bed, database: &str, query: &str) -> Option<String> {
             Some(String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned())
         }
         Err(error) => {
-            skipped(&format!("sqlite3 can't be run: {error}"));
+            testkit::report_left_out(format!("sqlite3 can't be run: {error}"));
             None
         }
     }

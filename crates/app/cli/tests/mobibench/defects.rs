@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::bed::{Bed, Ran, is_root, number_after, skipped};
+use crate::bed::{Bed, Ran, is_root, number_after};
 
 /// A byte that the program never writes.
 const FOREIGN: u8 = 7;
@@ -49,7 +49,7 @@ fn threads_that_finish_early_leave_the_mappings_of_the_others() {
 fn a_dirty_file_is_written_out_before_the_cache_is_dropped() {
     let bed = Bed::new();
     if is_in_memory(bed.path()) {
-        skipped("the build is on a file system in memory, which is never cold");
+        testkit::report_left_out("the build is on a file system in memory, which is never cold");
         return;
     }
     // Longer than the test reads, so that the program keeps the file, whose pages are dirty.
@@ -79,7 +79,7 @@ fn reads_that_can_not_be_cold_are_named_and_make_exit_code_1() {
 #[test]
 fn an_ordinary_user_is_told_what_was_done_to_the_cache_and_what_was_left() {
     if !is_root() {
-        skipped("becoming another user needs root");
+        testkit::report_left_out("becoming another user needs root");
         return;
     }
     let bed = Bed::new();
@@ -93,7 +93,7 @@ fn an_ordinary_user_is_told_what_was_done_to_the_cache_and_what_was_left() {
         .stdout(Stdio::null())
         .status();
     if !reached.is_ok_and(|status| status.success()) || is_in_memory(bed.path()) {
-        skipped("another user can't reach the build, or it is in memory");
+        testkit::report_left_out("another user can't reach the build, or it is in memory");
         return;
     }
     let ran = Ran::of(
@@ -129,7 +129,7 @@ fn a_block_device_is_refused_before_it_is_opened() {
             kind.is_ok_and(|kind| std::os::unix::fs::FileTypeExt::is_block_device(&kind))
         });
     let Some(device) = device else {
-        skipped("no block device in /dev");
+        testkit::report_left_out("no block device in /dev");
         return;
     };
     let ran = bed.run_words(&["-q", "-p", device.path().to_str().unwrap()]);

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
 
-use crate::bed::{Bed, Ran, skipped};
+use crate::bed::{Bed, Ran};
 
 /// The original; `None`, with a printed reason, if the variable is not set.
 fn original() -> Option<OsString> {
     let named = std::env::var_os("MOBIBENCH_ORIGINAL");
     if named.is_none() {
-        skipped("MOBIBENCH_ORIGINAL does not name the original");
+        testkit::report_left_out("MOBIBENCH_ORIGINAL does not name the original");
     }
     named
 }

@@ -218,7 +218,7 @@ fn flags_in_force(mounted: &Mounted) -> String {
 
 #[test]
 fn a_remount_switches_read_only_on_and_off_and_keeps_the_other_flags() {
-    if !rustix::process::geteuid().is_root() {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let Some(mounted) = Mounted::start(&["-o", "noexec,nosuid"]) else {
@@ -262,7 +262,7 @@ fn a_remount_switches_read_only_on_and_off_and_keeps_the_other_flags() {
 
 #[test]
 fn a_mount_made_read_only_can_be_made_writable() {
-    if !rustix::process::geteuid().is_root() {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let Some(mounted) = Mounted::start(&["-o", "ro"]) else {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Mounted, as_nobody, report_skip, tidegate};
+use crate::harness::{Mounted, as_nobody, tidegate};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -48,8 +48,7 @@ fn the_daemon_needs_less_than_6_mib_beside_its_buffer() {
 #[test]
 fn looking_at_millions_of_files_leaves_the_daemon_small() {
     const FILES: u64 = 20_000;
-    if !rustix::process::geteuid().is_root() {
-        report_skip("only root may have the kernel drop its caches");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let rounds = if testkit::is_full() { 100 } else { 3 };
@@ -197,8 +196,7 @@ fn sigterm_during_a_stream_keeps_every_acknowledged_write() {
 
 #[test]
 fn an_ordinary_users_write_drops_setuid_and_asks_for_no_attribute_each_time() {
-    if !rustix::process::geteuid().is_root() || Command::new("setpriv").arg("--version").output().is_err() {
-        report_skip("setpriv (util-linux) is missing, or this is not root");
+    if !testkit::needs(&[testkit::Need::Root, testkit::Need::Program("setpriv")]) {
         return;
     }
     let Some(mounted) = Mounted::start(&["--passthrough", "off", "-o", "allow_other,suid"]) else {
@@ -232,8 +230,7 @@ fn an_ordinary_users_write_drops_setuid_and_asks_for_no_attribute_each_time() {
 /// The mounting shell may have limits; by default the kernel kills a process whose write exceeds the file size limit.
 #[test]
 fn a_limit_on_file_sizes_is_an_error_of_the_write_that_meets_it_and_nobody_elses() {
-    if !rustix::process::geteuid().is_root() || Command::new("prlimit").arg("--version").output().is_err() {
-        report_skip("a daemon with a limit on file sizes: this needs root and util-linux");
+    if !testkit::needs(&[testkit::Need::Root, testkit::Need::Program("prlimit")]) {
         return;
     }
     let limited = |limit: &str| {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::io::Errno;
 
-use crate::harness::{Mounted, as_nobody, in_a_thread_of_nobody, report_skip};
+use crate::harness::{Mounted, as_nobody, in_a_thread_of_nobody};
 
 const LIMIT: usize = 400;
 
@@ -20,8 +20,7 @@ fn a_program_that_takes_all_descriptors_is_told_of_it_and_others_go_on() {
             .arg(env!("CARGO_BIN_EXE_tidegate"));
         command
     };
-    if !rustix::process::geteuid().is_root() || Command::new("prlimit").arg("--version").output().is_err() {
-        report_skip("a daemon with few descriptors: this needs root and util-linux");
+    if !testkit::needs(&[testkit::Need::Root, testkit::Need::Program("prlimit")]) {
         return;
     }
     let prepare = |source: &std::path::Path| {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::io::Errno;
 
-use crate::harness::{report_skip, tidegate};
+use crate::harness::tidegate;
 
 const BLOCK: u64 = 4096;
 const FILE_BYTES: usize = 1_000_000;
@@ -49,7 +49,7 @@ impl Medium {
         if runs(mount.arg(medium.root())) {
             return Some(medium);
         }
-        report_skip("a full source needs root and tmpfs");
+        testkit::report_left_out("a full source needs root and tmpfs");
         None
     }
 
@@ -67,7 +67,7 @@ impl Medium {
         if made && medium.mount("rw") {
             return Some(medium);
         }
-        report_skip("a failing source needs root, a loop device, ext4 and mkfs.ext4");
+        testkit::report_left_out("a failing source needs root, a loop device, ext4 and mkfs.ext4");
         None
     }
 

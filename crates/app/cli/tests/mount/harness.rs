@@ -177,7 +177,7 @@ pub fn unmount_in_a_process_namespace(mountpoint: &Path, options: &[&str]) -> Op
         .status()
         .is_ok_and(|status| status.success());
     if !is_possible {
-        report_skip("an unmount from another process namespace: this needs root and unshare");
+        testkit::report_left_out("an unmount from another process namespace: this needs root and unshare");
         return None;
     }
     let program = tidegate();
@@ -208,12 +208,12 @@ pub fn can_mount() -> bool {
         .write(true)
         .open("/dev/fuse");
     if let Err(error) = device {
-        report_skip(&format!("/dev/fuse can't be opened: {error}"));
+        testkit::report_left_out(format!("/dev/fuse can't be opened: {error}"));
         return false;
     }
     let is_root = rustix::process::geteuid().is_root();
     if !is_root && !Path::new("/usr/bin/fusermount3").exists() && !Path::new("/bin/fusermount3").exists() {
-        report_skip("fusermount3 is missing (package fuse3) and this is not root");
+        testkit::report_left_out("fusermount3 is missing (package fuse3) and this is not root");
         return false;
     }
     true
@@ -268,12 +268,6 @@ pub fn can_mount_as_nobody() -> bool {
     } else {
         return true;
     };
-    report_skip(reason);
+    testkit::report_left_out(reason);
     false
-}
-
-/// Prints the reason for a skipped test.
-#[expect(clippy::print_stderr, reason = "a test that leaves something out must say so")]
-pub fn report_skip(reason: &str) {
-    eprintln!("left out: {reason}");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use crate::harness::{Mounted, report_skip};
+use crate::harness::Mounted;
 
 /// The program that writes and queries.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/looks.py");
@@ -33,7 +33,7 @@ const MODES: [&[&str]; 3] = [
 /// possible.
 fn backing_writes(look: &str) -> Vec<(u64, Vec<u8>)> {
     if Command::new("python3").arg("--version").output().is_err() {
-        report_skip("there is no python3");
+        testkit::report_left_out("there is no python3");
         return Vec::new();
     }
     let run = |mode: &&[&str]| {

@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use testkit::prng::Prng;
 
-use crate::harness::{Mounted, NOBODY, in_a_thread_of_nobody, report_skip};
+use crate::harness::{Mounted, NOBODY, in_a_thread_of_nobody};
 
 /// `VFS_CAP_REVISION_2`: CAP_NET_RAW, permitted and effective.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -399,8 +399,7 @@ fn assert_harmless(new: &Known, made: &Made, replay: &str) {
 
 #[test]
 fn a_mapped_owner_changes_nothing_outside_of_the_table() {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("only root mounts for other users");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let calls = if testkit::is_full() { 10_000 } else { 600 };
@@ -458,8 +457,7 @@ fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// Otherwise programs of root with content written by a mapped owner would run that user's code as root.
 #[test]
 fn what_a_mapped_owner_writes_gets_no_rights_of_the_source() {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("only root mounts for other users");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     for mode in ["auto", "off"] {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::harness::{Mounted, report_skip};
+use crate::harness::Mounted;
 
 /// A tmpfs of 1 MiB over the source; it goes with the script's namespace or is unmounted on drop.
 struct SmallSource(std::path::PathBuf);
@@ -19,7 +19,7 @@ impl SmallSource {
         if output.status.success() {
             return Some(Self(source.to_owned()));
         }
-        report_skip("a source that gets full: this needs root");
+        testkit::report_left_out("a source that gets full: this needs root");
         None
     }
 }
@@ -103,7 +103,9 @@ fn without_a_log_file_messages_go_to_the_system_log() {
         .ok()
         .filter(|output| usable && output.status.code() != Some(77))
     else {
-        report_skip("a system log in a namespace of its own: this needs root, unshare and overlayfs");
+        testkit::report_left_out(
+            "a system log in a namespace of its own: this needs root, unshare and overlayfs",
+        );
         return;
     };
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -8,8 +8,6 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::report_skip;
-
 /// Installs the helper and the table for mount(8), only in this namespace.
 const PREPARE: &str = "\
     mount -t overlay overlay -o lowerdir=helpers:\"$(realpath /sbin)\" \"$(realpath /sbin)\"
@@ -19,8 +17,7 @@ const PREPARE: &str = "\
 /// Runs a script under `set -eu` in its own namespace, in a folder with `source` and `mountpoint`; returns its output.
 /// `None`, with a printed reason, if that is not possible.
 fn run(script: &str) -> Option<String> {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        report_skip("mount(8) with the helper: this needs root and /dev/fuse");
+    if !testkit::needs(&[testkit::Need::Root, testkit::Need::FUSE]) {
         return None;
     }
     let folder = tempfile::TempDir::new().expect("a temporary folder");
@@ -44,7 +41,7 @@ fn run(script: &str) -> Option<String> {
             .output()
     };
     if !in_namespace(PREPARE).is_ok_and(|output| output.status.success()) {
-        report_skip("mount(8) with the helper: this needs unshare, overlayfs and an /etc/fstab");
+        testkit::report_left_out("mount(8) with the helper: this needs unshare, overlayfs and an /etc/fstab");
         return None;
     }
     // End the daemon in any case: it would keep the namespace alive.

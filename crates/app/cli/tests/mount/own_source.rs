@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::harness::{NOBODY, as_nobody, can_mount, can_mount_as_nobody, report_skip, tidegate};
+use crate::harness::{NOBODY, as_nobody, can_mount, can_mount_as_nobody, tidegate};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
@@ -27,7 +27,7 @@ impl Watchdog {
         if !runs(Command::new("mountpoint").args(["-q", CONNECTIONS]))
             && !runs(Command::new("mount").args(["-t", "fusectl", "none", CONNECTIONS]))
         {
-            report_skip("fusectl can't be mounted: a test that hangs could not be ended");
+            testkit::report_left_out("fusectl can't be mounted: a test that hangs could not be ended");
             return None;
         }
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -129,17 +129,9 @@ fn ls(path: &Path) -> String {
         .join(" ")
 }
 
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        report_skip("this is about mounts of root");
-    }
-    root
-}
-
 #[test]
 fn roots_mount_on_a_folder_of_its_own_source_shows_what_is_below_it() {
-    if !is_root() || !can_mount() {
+    if !testkit::needs(&[testkit::Need::Root]) || !can_mount() {
         return;
     }
     for arguments in [
@@ -183,7 +175,7 @@ fn roots_mount_on_a_folder_of_its_own_source_shows_what_is_below_it() {
 
 #[test]
 fn what_is_mounted_below_the_source_of_roots_mount_later_is_not_entered() {
-    if !is_root() || !can_mount() {
+    if !testkit::needs(&[testkit::Need::Root]) || !can_mount() {
         return;
     }
     for shared in [false, true] {
@@ -216,7 +208,7 @@ fn what_is_mounted_below_the_source_of_roots_mount_later_is_not_entered() {
 
 #[test]
 fn mounts_below_the_source_at_the_time_of_roots_mount_are_shown() {
-    if !is_root() || !can_mount() {
+    if !testkit::needs(&[testkit::Need::Root]) || !can_mount() {
         return;
     }
     let folders = Folders::new();
@@ -234,7 +226,7 @@ fn mounts_below_the_source_at_the_time_of_roots_mount_are_shown() {
 /// The file system of the source stays busy, although the daemon has its own mount of it.
 #[test]
 fn the_file_system_of_the_source_can_not_be_unmounted_below_the_daemon() {
-    if !is_root() || !can_mount() {
+    if !testkit::needs(&[testkit::Need::Root]) || !can_mount() {
         return;
     }
     let folders = Folders::new();

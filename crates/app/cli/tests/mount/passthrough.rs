@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Mounted, can_mount, report_skip, tidegate};
+use crate::harness::{Mounted, can_mount, tidegate};
 
 /// An overlay file system, unmounted on drop. The kernel refuses passthrough to its files, which are already stacked.
 struct Overlay {
@@ -35,7 +35,7 @@ impl Overlay {
             return Some(overlay);
         }
         let error = String::from_utf8_lossy(&output.stderr);
-        report_skip(&format!("an overlay below the source: {error}"));
+        testkit::report_left_out(format!("an overlay below the source: {error}"));
         None
     }
 }
@@ -74,7 +74,7 @@ impl Tmpfs {
         if output.status.success() && can_mount() {
             return Some(tmpfs);
         }
-        report_skip("a small file system: this needs root and /dev/fuse");
+        testkit::report_left_out("a small file system: this needs root and /dev/fuse");
         None
     }
 }
@@ -116,7 +116,7 @@ fn a_file_system_without_passthrough_below_the_source_changes_nothing_for_other_
         return;
     };
     if mounted.stats()["negotiated"]["passthrough"] != true {
-        report_skip("files with and without passthrough: this kernel has none");
+        testkit::report_left_out("files with and without passthrough: this kernel has none");
         return;
     }
     let root = mounted.mountpoint();

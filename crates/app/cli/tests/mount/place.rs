@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::harness::{Mounted, report_skip, tidegate};
+use crate::harness::{Mounted, tidegate};
 
 fn runs(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
@@ -41,7 +41,7 @@ fn a_daemon_that_is_ended_leaves_what_was_mounted_over_it_alone() {
     };
     let root = mounted.mountpoint();
     if !runs(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&root)) {
-        report_skip("only root mounts a tmpfs");
+        testkit::report_left_out("only root mounts a tmpfs");
         return;
     }
     fs::write(root.join("file"), "in memory alone").expect("there is room");
@@ -53,8 +53,7 @@ fn a_daemon_that_is_ended_leaves_what_was_mounted_over_it_alone() {
 
 #[test]
 fn a_connection_that_is_cut_is_told_of_and_leaves_no_dead_mount() {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("only root may force an unmount");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let folder = tempfile::TempDir::new().expect("a temporary folder");

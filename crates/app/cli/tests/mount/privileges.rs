@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::XattrFlags;
 
-use crate::harness::{Mounted, as_nobody, in_a_thread_of_nobody, report_skip};
+use crate::harness::{Mounted, as_nobody, in_a_thread_of_nobody};
 
 /// Sets the attribute `i` by both ioctl numbers: the native one and that of 32-bit programs.
 const SET_IMMUTABLE: &str = r#"
@@ -20,8 +20,7 @@ for my $number (0x40086602, 0x40046602) {
 
 /// A mount of root that others may access, with a file of root that they may read.
 fn start(options: &str) -> Option<Mounted> {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("a mount that others may enter is root's");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return None;
     }
     let mounted = Mounted::start_over(
@@ -50,7 +49,7 @@ fn answers(mut user: Command, path: &Path) -> String {
 #[test]
 fn no_number_of_an_ioctl_leads_past_the_checks_of_owner_and_mount() {
     if Command::new("perl").arg("--version").output().is_err() {
-        report_skip("there is no perl");
+        testkit::report_left_out("there is no perl");
         return;
     }
     for (options, expected) in [
@@ -82,7 +81,7 @@ fn names_of_trusted_attributes_are_for_root() {
     let file = mounted.source().join("file");
     for name in ["trusted.secret", "user.open"] {
         if rustix::fs::setxattr(&file, name, b"value", XattrFlags::CREATE).is_err() {
-            report_skip("the host's folder for temporary files takes no trusted attributes");
+            testkit::report_left_out("the host's folder for temporary files takes no trusted attributes");
             return;
         }
     }

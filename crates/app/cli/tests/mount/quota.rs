@@ -10,7 +10,7 @@ use std::process::Command;
 
 use rustix::io::Errno;
 
-use crate::harness::{report_skip, tidegate};
+use crate::harness::tidegate;
 
 /// The quota of the subvolume.
 const LIMIT: &str = "8M";
@@ -43,7 +43,7 @@ impl Limited {
         for step in steps {
             let output = Command::new(step[0]).args(&step[1..]).output();
             if !output.is_ok_and(|output| output.status.success()) {
-                report_skip(&format!(
+                testkit::report_left_out(format!(
                     "a source with a quota: `{}` needs root, a loop device, btrfs and btrfs-progs",
                     step.join(" ")
                 ));

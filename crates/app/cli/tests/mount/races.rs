@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::harness::{Mounted, report_skip, tidegate};
+use crate::harness::{Mounted, tidegate};
 use calls::{CALLS, Outcome};
 use occupants::Racer;
 
@@ -304,8 +304,7 @@ fn follow(order: &str) {
 
 /// Races every call against both paths. Each stage has other mount options, to cover other code.
 fn races(who: Who, options: [&[&str]; 2]) {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("only root mounts for other users");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     for (way, options) in [Way::Source, Way::SecondMount].into_iter().zip(options) {
@@ -359,7 +358,7 @@ fn root_of_a_container_gets_no_more_than_was_checked() {
         .args(["--user", "--keep-caps", "true"])
         .status();
     if !can.is_ok_and(|status| status.success()) {
-        report_skip("races from a user namespace: unshare can make none here");
+        testkit::report_left_out("races from a user namespace: unshare can make none here");
         return;
     }
     races(Who::Container, [&[], WITHOUT_TRUST]);
@@ -368,8 +367,7 @@ fn root_of_a_container_gets_no_more_than_was_checked() {
 /// Shows that the oracle detects violations: root may do everything.
 #[test]
 fn who_may_do_everything_wins() {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("only root mounts for other users");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     // A name that the kernel caches for a second would mostly have another target by then.

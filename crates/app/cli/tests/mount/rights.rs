@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Mounted, in_a_thread_of_nobody, report_skip};
+use crate::harness::{Mounted, in_a_thread_of_nobody};
 
 /// Runs a test on a mount for all users with a sticky folder `shared`, open to all, in each mode that opens differently.
 fn shared(test: impl Fn(&Path, &Path)) {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("only root mounts for other users");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     for mode in [&["--passthrough", "off"][..], &[]] {

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
 use rustix::process::{Pid, Signal};
 
-use crate::harness::{Mounted, in_a_thread_of_nobody, report_skip};
+use crate::harness::{Mounted, in_a_thread_of_nobody};
 
 const WRITES: usize = 40;
 
@@ -34,7 +34,7 @@ impl Traced {
             .spawn()
             .ok()
             .or_else(|| {
-                report_skip("strace is missing");
+                testkit::report_left_out("strace is missing");
                 None
             })?;
         let mut first = String::new();
@@ -45,7 +45,7 @@ impl Traced {
         if first.contains("attached") {
             return Some(Self { strace, log });
         }
-        report_skip(&format!("strace may not trace: {first}"));
+        testkit::report_left_out(format!("strace may not trace: {first}"));
         strace.wait().expect("it was started here");
         None
     }
@@ -189,7 +189,7 @@ fn modes() -> Vec<&'static [&'static str]> {
     let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     let has_uring = enabled.is_ok_and(|text| text.trim() == "Y");
     if !has_uring {
-        report_skip("io_uring: /sys/module/fuse/parameters/enable_uring is not Y");
+        testkit::report_left_out("io_uring: /sys/module/fuse/parameters/enable_uring is not Y");
     }
     let modes = MODES.into_iter();
     modes
@@ -301,7 +301,7 @@ impl Ext4 {
         if is_done(made) && is_done(mounted()) {
             return Some(ext4);
         }
-        report_skip("flushes of a device: needs root, a loop device and e2fsprogs");
+        testkit::report_left_out("flushes of a device: needs root, a loop device and e2fsprogs");
         None
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use testkit::Ext4;
 
-use crate::harness::{Mounted, report_skip};
+use crate::harness::Mounted;
 
 const WRITES: u64 = 20;
 
@@ -25,7 +25,7 @@ const MODES: [&[&str]; 7] = [
 /// `None`, with a printed reason, without root, a loop device or ext4.
 fn ext4(options: &str) -> Option<Ext4> {
     let made = Ext4::mounted_with(64, options);
-    made.map_err(|reason| report_skip(&reason)).ok()
+    made.map_err(|reason| testkit::report_left_out(&reason)).ok()
 }
 
 fn mount(ext4: &Ext4, mode: &[&str]) -> Option<Mounted> {

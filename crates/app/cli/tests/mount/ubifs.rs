@@ -13,9 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use tempfile::TempDir;
 
-use crate::harness::{
-    NOBODY, as_nobody, can_mount, can_mount_as_nobody, report_skip, tidegate, wait_for_end,
-};
+use crate::harness::{NOBODY, as_nobody, can_mount, can_mount_as_nobody, tidegate, wait_for_end};
 
 /// A folder with an image and its mount point.
 struct Scene {
@@ -30,7 +28,7 @@ impl Scene {
             return None;
         }
         if Command::new("mkfs.ubifs").arg("--version").output().is_err() {
-            report_skip("there is no mkfs.ubifs (apt install mtd-utils)");
+            testkit::report_left_out("there is no mkfs.ubifs (apt install mtd-utils)");
             return None;
         }
         let folder = TempDir::new().expect("possible on this host");
@@ -145,7 +143,7 @@ fn make_tree(root: &Path) {
     )
     .is_err()
     {
-        report_skip("device nodes, as this is not root");
+        testkit::report_left_out("device nodes, as this is not root");
     } else {
         std::os::unix::fs::chown(root.join("empty"), Some(12), Some(34)).expect("possible on this host");
     }

@@ -10,7 +10,6 @@ use std::process::Command;
 
 use testkit::lab::{FlashFile, Job, Lab, Options};
 
-use crate::harness::report_skip;
 use crate::ubifs_writable::Scene;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/answers.py");
@@ -45,12 +44,11 @@ fn assert_answers(found: &str, expected: &[String]) {
 
 #[test]
 fn a_mount_answers_as_linux_does() {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("the calls are those of root");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     if Command::new("python3").arg("--version").output().is_err() {
-        report_skip("there is no python3");
+        testkit::report_left_out("there is no python3");
         return;
     }
     let Some(mut scene) = Scene::new(1) else { return };
@@ -74,7 +72,7 @@ fn linux_answers_what_is_noted_of_it() {
     let lab = match Lab::with_flash() {
         Ok(lab) => lab,
         Err(why) => {
-            report_skip(&why.to_string());
+            testkit::report_left_out(why);
             return;
         }
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
-use crate::harness::{Mounted, NOBODY, as_nobody, report_skip, tidegate};
+use crate::harness::{Mounted, NOBODY, as_nobody, tidegate};
 use rustix::fs::{FlockOperation, XattrFlags};
 use rustix::process::Signal;
 
@@ -90,9 +90,9 @@ fn a_default_acl_is_inherited_as_in_the_source() {
     };
     match made_in(mounted.source().join("native")) {
         Ok(native) => assert_eq!(made_in(mounted.mountpoint().join("mounted")), Ok(native)),
-        Err(error) => report_skip(&format!(
-            "the temporary folder's file system has no ACLs: {error}"
-        )),
+        Err(error) => {
+            testkit::report_left_out(format!("the temporary folder's file system has no ACLs: {error}"))
+        }
     }
 }
 
@@ -132,7 +132,7 @@ fn a_mount_can_be_made_again_where_a_daemon_was_killed() {
 fn workers_have_the_daemons_credentials_again_after_calls_for_another_user() {
     let as_user = as_nobody().arg("true").status();
     if !rustix::process::geteuid().is_root() || !as_user.is_ok_and(|status| status.success()) {
-        report_skip("setpriv (util-linux) is missing, or this is not root");
+        testkit::report_left_out("setpriv (util-linux) is missing, or this is not root");
         return;
     }
     for mode in [

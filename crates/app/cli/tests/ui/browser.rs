@@ -34,12 +34,11 @@ pub struct Browser {
 
 impl Browser {
     /// Returns `None`, with a printed reason, if there is no Chromium.
-    #[expect(clippy::print_stderr, reason = "a skipped test says why")]
     pub fn start() -> Option<Self> {
         let profile = TempDir::new().expect("a temporary folder");
         let started = NAMES.iter().find_map(|name| launch(name, &profile));
         let Some(mut child) = started else {
-            eprintln!("skipped: no Chromium ({}) is installed", NAMES.join(", "));
+            testkit::report_left_out(format!("no Chromium ({}) is installed", NAMES.join(", ")));
             return None;
         };
         let (address, reader) = devtools_address(&mut child);

@@ -22,12 +22,8 @@ fn as_user(uid: u32) -> Caller {
     }
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 fn what_is_made_belongs_to_its_caller_whoever_called_before<F: FileSystem>(scene: &Scene<'_, F>) {
-    if !is_root() {
+    if !crate::needs(&[crate::Need::Root]) {
         return;
     }
     let file_system = scene.file_system;
@@ -73,7 +69,7 @@ fn thread_ids() -> Vec<String> {
 }
 
 fn no_call_is_made_with_the_ids_of_an_earlier_caller<F: FileSystem>(scene: &Scene<'_, F>) {
-    if !is_root() {
+    if !crate::needs(&[crate::Need::Root]) {
         return;
     }
     let file_system = scene.file_system;

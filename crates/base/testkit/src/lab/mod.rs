@@ -221,12 +221,11 @@ fn on_path(program: &Path) -> bool {
 /// # Panics
 ///
 /// If the guest is installed and does not boot.
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn shared() -> Option<SharedGuest> {
     let lab = match Lab::available() {
         Ok(lab) => lab,
         Err(why) => {
-            eprintln!("left out: {why}");
+            crate::report_left_out(why);
             return None;
         }
     };

@@ -9,7 +9,6 @@ use media::Leb;
 use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry};
 
 /// Makes an image of a tree. Returns `None`, and prints why, if `mkfs.ubifs` is missing.
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn image_of(tree: &Path, min_io: u32, leb: u32, more: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
@@ -22,7 +21,7 @@ pub fn image_of(tree: &Path, min_io: u32, leb: u32, more: &[&str]) -> Option<Vec
         .arg(&image)
         .output();
     let Ok(output) = output else {
-        eprintln!("left out: there is no mkfs.ubifs (apt install mtd-utils)");
+        testkit::report_left_out("there is no mkfs.ubifs (apt install mtd-utils)");
         return None;
     };
     assert!(output.status.success(), "{output:?}");

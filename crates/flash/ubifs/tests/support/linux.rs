@@ -22,13 +22,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
     /// Creates an erased chip. Returns `None`, and prints why, if there is no guest.
     pub fn new(name: &str, chip_bytes: u64) -> Option<Self> {
         let lab = match Lab::with_flash() {
             Ok(lab) => lab,
             Err(why) => {
-                eprintln!("left out: {why}");
+                testkit::report_left_out(why);
                 return None;
             }
         };

@@ -235,14 +235,6 @@ mod tests {
         tempfile::tempdir_in(target.parent().unwrap()).unwrap()
     }
 
-    #[expect(
-        clippy::print_stderr,
-        reason = "whoever reads the test's output should know what it did not do"
-    )]
-    fn left_out(reason: &str) {
-        eprintln!("left out: {reason}");
-    }
-
     fn absent(outcome: &WindowOutcome, what: &str) -> Option<String> {
         let found = outcome.absent.iter().find(|absent| absent.what == what)?;
         Some(found.reason.clone())
@@ -271,7 +263,7 @@ mod tests {
             written_bytes: 5 * 4096,
         });
         if let Some(reason) = absent(&outcome, "system calls") {
-            left_out(&reason);
+            testkit::report_left_out(&reason);
             assert!(
                 !outcome
                     .counters
@@ -300,7 +292,7 @@ mod tests {
         });
         assert!(!outcome.counters.contains_key(counter::SYSTEM_CALLS));
         if let Some(reason) = absent(&outcome, "block device") {
-            left_out(&reason);
+            testkit::report_left_out(&reason);
             assert!(!outcome.counters.contains_key(counter::WRITE_AMPLIFICATION));
             return;
         }

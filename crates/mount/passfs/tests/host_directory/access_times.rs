@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use passfs::{AccessTimeRule, AccessTimes, PassConfig};
 use vfs::{FileSystem, Ino, OpenFlags, Privileges};
 
-use crate::source::{PLAIN, Source, is_root};
+use crate::source::{PLAIN, Source};
 
 /// Whether a read through a source with this rule changes this access time.
 fn access_time_moves(rule: AccessTimeRule, accessed: SystemTime) -> bool {
@@ -55,7 +55,7 @@ fn an_hour_ahead() -> SystemTime {
 
 #[test]
 fn noatime_leaves_an_old_access_time_alone() {
-    if !is_root("noatime_leaves_an_old_access_time_alone") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     assert!(!access_time_moves(AccessTimeRule::Never, two_days_ago()));
@@ -63,7 +63,7 @@ fn noatime_leaves_an_old_access_time_alone() {
 
 #[test]
 fn strictatime_moves_the_access_time_with_each_read() {
-    if !is_root("strictatime_moves_the_access_time_with_each_read") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     assert!(access_time_moves(AccessTimeRule::Always, an_hour_ahead()));
@@ -71,7 +71,7 @@ fn strictatime_moves_the_access_time_with_each_read() {
 
 #[test]
 fn relatime_moves_only_an_access_time_that_is_old() {
-    if !is_root("relatime_moves_only_an_access_time_that_is_old") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     assert!(access_time_moves(AccessTimeRule::Relative, two_days_ago()));

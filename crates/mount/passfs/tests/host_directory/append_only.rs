@@ -1,4 +1,4 @@
-//! Append-only files (`chattr +a`).
+//! Files that the host lets grow only (`chattr +a`).
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -6,27 +6,22 @@ use std::path::PathBuf;
 use rustix::fs::IFlags;
 use vfs::{FileSystem, FsError, OpenFlags, Privileges, WriteMode};
 
-use crate::source::{Source, is_root, write_mode};
+use crate::source::{Source, write_mode};
 
-/// A file with the append-only flag, which is cleared on drop: otherwise the file could not be removed.
+/// A file with the append-only flag, which leaves it when this is dropped: nobody could remove the file.
 struct AppendOnly {
     path: PathBuf,
 }
 
 impl AppendOnly {
-    /// `None`, with a line printed, if the host has no such flag.
-    fn new(test: &str, path: PathBuf) -> Option<Self> {
-        use std::io::Write;
-        if !is_root(test) {
+    /// `None`, recorded as left out, where the host has no such flag.
+    fn new(path: PathBuf) -> Option<Self> {
+        if !testkit::needs(&[testkit::Need::Root]) {
             return None;
         }
         std::fs::write(&path, b"first").unwrap();
         if set_flag(&path, true).is_err() {
-            writeln!(
-                std::io::stderr(),
-                "left out, the host has no append-only files: {test}"
-            )
-            .unwrap();
+            testkit::report_left_out("the host has no append-only files");
             return None;
         }
         Some(Self { path })
@@ -49,8 +44,7 @@ fn set_flag(path: &PathBuf, on: bool) -> rustix::io::Result<()> {
 #[test]
 fn an_append_only_file_opens_for_appending_and_for_nothing_else() {
     let source = Source::new();
-    let test = "an_append_only_file_opens_for_appending_and_for_nothing_else";
-    let Some(_file) = AppendOnly::new(test, source.path("log")) else {
+    let Some(_file) = AppendOnly::new(source.path("log")) else {
         return;
     };
     let entry = source.lookup("log").unwrap();
@@ -71,8 +65,7 @@ fn an_append_only_file_opens_for_appending_and_for_nothing_else() {
 #[test]
 fn pages_written_back_to_an_append_only_file_add_only_what_it_lacks() {
     let source = Source::new();
-    let test = "pages_written_back_to_an_append_only_file_add_only_what_it_lacks";
-    let Some(_file) = AppendOnly::new(test, source.path("log")) else {
+    let Some(_file) = AppendOnly::new(source.path("log")) else {
         return;
     };
     let entry = source.lookup("log").unwrap();

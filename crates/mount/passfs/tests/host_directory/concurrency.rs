@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use vfs::{FileSystem, FsError, Ino};
 
-use crate::source::{Source, caller, is_root};
+use crate::source::{Source, caller};
 
 const SEED: u64 = 0x70a5_5f50;
 
@@ -37,7 +37,7 @@ fn lookups_and_forgets_from_many_threads_leave_nothing_behind() {
 
 #[test]
 fn ids_of_creating_calls_do_not_leak_between_threads_or_calls() {
-    if !is_root("ids_of_creating_calls_do_not_leak_between_threads_or_calls") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();

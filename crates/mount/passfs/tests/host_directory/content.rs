@@ -210,7 +210,7 @@ fn a_symbolic_link_has_extended_attributes_of_its_own() {
         .fs
         .setxattr(link.ino, b"user.x", b"1", XattrFlags(0), false);
     assert_eq!(refused, Err(FsError::NotPermitted));
-    if crate::source::is_root("a_symbolic_link_has_extended_attributes_of_its_own") {
+    if testkit::needs(&[testkit::Need::Root]) {
         source
             .fs
             .setxattr(link.ino, b"trusted.x", b"1", XattrFlags(0), false)

@@ -4,7 +4,7 @@ use vfs::{
     CopyRange, FallocateMode, FileSystem, FsError, Ino, NewNode, OpenFlags, Privileges, RenameFlags, SetAttr,
 };
 
-use crate::source::{Source, caller, is_root, node, write_mode};
+use crate::source::{Source, caller, node, write_mode};
 
 const NOBODY: u32 = 65534;
 const KILL: Privileges = Privileges::Kill { gid: NOBODY };
@@ -21,7 +21,7 @@ fn credentials() -> Vec<String> {
 
 #[test]
 fn each_call_for_another_user_leaves_the_thread_with_the_daemons_credentials() {
-    if !is_root("each_call_for_another_user_leaves_the_thread_with_the_daemons_credentials") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();

@@ -1,5 +1,4 @@
-//! Durability that a write requests (`O_SYNC`, `O_DSYNC` and their `RWF_` forms), checked by the state of the host's
-//! page cache.
+//! Durability that a write asks for (`O_SYNC`, `O_DSYNC` and their `RWF_` forms), by the state of the host's page cache.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -22,7 +21,7 @@ struct CacheStat {
     recently_evicted: u64,
 }
 
-/// Pages of the file that are not on the medium yet; `None` if the kernel does not report it (older than 6.5).
+/// Pages of the file that are not on the medium yet; `None` where the kernel does not tell (older than 6.5).
 fn pages_not_written(file: &File) -> Option<u64> {
     const SYS_CACHESTAT: libc::c_long = 451;
     // `struct cachestat_range`: from the start, to the end.
@@ -33,20 +32,15 @@ fn pages_not_written(file: &File) -> Option<u64> {
     (result == 0).then_some(found.dirty + found.writeback)
 }
 
-/// `None`, with a line printed, if dirty pages can't be counted: an old kernel, or a host without a medium (tmpfs).
-fn source_with_visible_dirt(test: &str, config: PassConfig) -> Option<Source> {
-    use std::io::Write;
+/// `None`, recorded as left out, where dirty pages can't be seen: an old kernel, or a host without a medium (tmpfs).
+fn source_with_visible_dirt(config: PassConfig) -> Option<Source> {
     let source = Source::with(config);
     let file = source.create("plain");
     source.write(file, 0, &[1; 4096]).unwrap();
     if pages_not_written(&File::open(source.path("plain")).unwrap()) == Some(1) {
         return Some(source);
     }
-    writeln!(
-        std::io::stderr(),
-        "left out, dirty pages can't be seen here: {test}"
-    )
-    .unwrap();
+    testkit::report_left_out("dirty pages can't be seen here");
     None
 }
 
@@ -59,13 +53,12 @@ fn mode(flags: i32) -> WriteMode {
 
 #[test]
 fn a_synchronous_write_leaves_nothing_in_the_page_cache_to_write() {
-    let test = "a_synchronous_write_leaves_nothing_in_the_page_cache_to_write";
     let streams = PassConfig {
         stream_direct_after_bytes: Some(1 << 20),
         ..PLAIN
     };
     for config in [PLAIN, streams] {
-        let Some(source) = source_with_visible_dirt(test, config.clone()) else {
+        let Some(source) = source_with_visible_dirt(config.clone()) else {
             return;
         };
         for flags in [libc::O_DSYNC, libc::O_SYNC, libc::O_SYNC | libc::O_APPEND] {
@@ -89,8 +82,7 @@ fn a_synchronous_write_leaves_nothing_in_the_page_cache_to_write() {
 
 #[test]
 fn pages_written_back_from_a_cache_above_are_not_synced_one_by_one() {
-    let test = "pages_written_back_from_a_cache_above_are_not_synced_one_by_one";
-    let Some(source) = source_with_visible_dirt(test, PLAIN) else {
+    let Some(source) = source_with_visible_dirt(PLAIN) else {
         return;
     };
     let (entry, handle) = source.create("file");
@@ -105,8 +97,7 @@ fn pages_written_back_from_a_cache_above_are_not_synced_one_by_one() {
 
 #[test]
 fn allocating_and_copying_through_a_synchronous_descriptor_leaves_nothing_to_write() {
-    let test = "allocating_and_copying_through_a_synchronous_descriptor_leaves_nothing_to_write";
-    let Some(source) = source_with_visible_dirt(test, PLAIN) else {
+    let Some(source) = source_with_visible_dirt(PLAIN) else {
         return;
     };
     let from = source.create("from");
@@ -137,7 +128,7 @@ fn allocating_and_copying_through_a_synchronous_descriptor_leaves_nothing_to_wri
     }
 }
 
-/// Files of /proc accept plain writes only: `pwritev2` refuses each of its flags. They also have nothing to sync.
+/// Files of /proc take plain writes only: there `pwritev2` refuses each of its flags. They also have nothing to sync.
 #[test]
 fn a_host_that_refuses_flags_of_writes_is_written_to_without_them() {
     let path = "/proc/self/coredump_filter";

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use vfs::{FileKind, FileSystem, FsError, Ino, NewNode, OpenFlags, Privileges, RenameFlags};
 
-use crate::source::{PLAIN, Source, daemon, is_root, node};
+use crate::source::{PLAIN, Source, daemon, node};
 
 #[test]
 fn a_name_may_hold_any_bytes() {
@@ -108,7 +108,7 @@ fn a_rename_can_exchange_and_can_refuse_to_replace() {
 
 #[test]
 fn a_rename_can_leave_a_whiteout() {
-    if !is_root("a_rename_can_leave_a_whiteout") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -139,7 +139,7 @@ fn special_files_are_made_with_their_numbers() {
             .err(),
         Some(FsError::NotSupported)
     );
-    if is_root("special_files_are_made_with_their_numbers: devices") {
+    if testkit::needs(&[testkit::Need::Root]) {
         // Major 259, minor 4660 in the kernel's 32-bit encoding.
         let rdev = 0x0011_0334;
         let device = NewNode {

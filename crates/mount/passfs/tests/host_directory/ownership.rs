@@ -6,7 +6,7 @@ use std::path::Path;
 use passfs::{IdMap, PassConfig};
 use vfs::{FileSystem, FsError, Ino, NewNode, Privileges, SetAttr, XattrFlags};
 
-use crate::source::{PLAIN, Source, caller, daemon, is_root, node};
+use crate::source::{PLAIN, Source, caller, daemon, node};
 
 fn mode_of(path: &Path) -> u32 {
     std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -81,7 +81,7 @@ fn a_default_acl_takes_the_place_of_the_umask() {
 
 #[test]
 fn what_is_made_belongs_to_the_caller() {
-    if !is_root("what_is_made_belongs_to_the_caller") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -104,7 +104,7 @@ fn what_is_made_belongs_to_the_caller() {
 
 #[test]
 fn a_setgid_directory_gives_its_group_on() {
-    if !is_root("a_setgid_directory_gives_its_group_on") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -211,7 +211,7 @@ fn as_ordinary_user(body: impl FnOnce() + Send) {
 
 #[test]
 fn an_ordinary_users_daemon_makes_everything_its_own() {
-    if !is_root("an_ordinary_users_daemon_makes_everything_its_own") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -251,7 +251,7 @@ fn an_ordinary_users_daemon_makes_everything_its_own() {
 
 #[test]
 fn a_file_that_may_only_be_written_is_opened_for_writing_alone() {
-    if !is_root("a_file_that_may_only_be_written_is_opened_for_writing_alone") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -274,7 +274,7 @@ fn a_file_that_may_only_be_written_is_opened_for_writing_alone() {
 
 #[test]
 fn in_a_sticky_directory_a_name_that_leads_to_a_file_of_another_user_stays() {
-    if !is_root("in_a_sticky_directory_a_name_that_leads_to_a_file_of_another_user_stays") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();

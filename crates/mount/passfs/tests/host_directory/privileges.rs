@@ -2,7 +2,7 @@
 
 use vfs::{CopyRange, FallocateMode, FileSystem, Ino, OpenFlags, Privileges, SetAttr, XattrFlags};
 
-use crate::source::{Source, caller, is_root, write_mode};
+use crate::source::{Source, caller, write_mode};
 
 /// Privileges for a caller that owns [`file`]s and has no `CAP_FSETID`.
 const KILL: Privileges = Privileges::Kill { gid: 1234 };
@@ -26,7 +26,7 @@ fn mode_of(source: &Source, entry: &vfs::Entry) -> u32 {
 
 #[test]
 fn a_users_write_drops_setuid_and_a_privileged_one_does_not() {
-    if !is_root("a_users_write_drops_setuid_and_a_privileged_one_does_not") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -55,7 +55,7 @@ fn a_users_write_drops_setuid_and_a_privileged_one_does_not() {
 
 #[test]
 fn a_users_write_keeps_setgid_without_group_execution() {
-    if !is_root("a_users_write_keeps_setgid_without_group_execution") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -71,7 +71,7 @@ fn a_users_write_keeps_setgid_without_group_execution() {
 
 #[test]
 fn a_write_from_outside_the_files_group_drops_setgid_also_without_group_execution() {
-    if !is_root("a_write_from_outside_the_files_group_drops_setgid_also_without_group_execution") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -94,7 +94,7 @@ fn a_write_from_outside_the_files_group_drops_setgid_also_without_group_executio
 
 #[test]
 fn what_is_made_after_a_users_write_belongs_to_its_maker() {
-    if !is_root("what_is_made_after_a_users_write_belongs_to_its_maker") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -140,7 +140,7 @@ fn native_mode_after_user_write(path: &std::path::Path, mode: u32) -> u32 {
 
 #[test]
 fn a_users_truncation_drops_setuid_by_setattr_and_by_open() {
-    if !is_root("a_users_truncation_drops_setuid_by_setattr_and_by_open") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -171,7 +171,7 @@ fn a_users_truncation_drops_setuid_by_setattr_and_by_open() {
 
 #[test]
 fn a_change_of_owner_drops_what_it_drops_natively() {
-    if !is_root("a_change_of_owner_drops_what_it_drops_natively") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     use std::os::unix::fs::PermissionsExt;
@@ -195,7 +195,7 @@ fn a_change_of_owner_drops_what_it_drops_natively() {
 
 #[test]
 fn a_write_drops_file_capabilities() {
-    if !is_root("a_write_drops_file_capabilities") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -226,7 +226,7 @@ fn a_write_drops_file_capabilities() {
 
 #[test]
 fn a_users_allocation_or_copy_drops_setuid_and_a_privileged_one_does_not() {
-    if !is_root("a_users_allocation_or_copy_drops_setuid_and_a_privileged_one_does_not") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();

@@ -2,7 +2,7 @@
 
 use vfs::{FileSystem, FsError, Ino, NewNode, OpenFlags, Privileges, RenameFlags, SetAttr, XattrFlags};
 
-use crate::source::{Source, daemon, is_root, node};
+use crate::source::{Source, daemon, node};
 
 /// Descriptors of this process that keep a removed file of `source` alive.
 fn pinned(source: &Source) -> usize {
@@ -16,7 +16,7 @@ fn pinned(source: &Source) -> usize {
 
 #[test]
 fn a_file_removed_behind_the_mount_keeps_no_space() {
-    if !is_root("a_file_removed_behind_the_mount_keeps_no_space") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -51,7 +51,7 @@ fn a_file_removed_behind_the_mount_keeps_no_space() {
 
 #[test]
 fn ten_thousand_known_files_take_no_descriptors() {
-    if !is_root("ten_thousand_known_files_take_no_descriptors") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -101,7 +101,7 @@ fn an_open_file_without_a_name_works_until_its_last_handle_is_released() {
     assert_eq!(source.fs.getattr(entry.ino, None).unwrap().size, 5);
     assert_eq!(source.read((entry, second.handle), 0, 100).unwrap(), b"01234");
     source.fs.release(entry.ino, second.handle);
-    if is_root("an_open_file_without_a_name_works_until_its_last_handle_is_released") {
+    if testkit::needs(&[testkit::Need::Root]) {
         assert_eq!(source.fs.getattr(entry.ino, None), Err(FsError::Stale));
     }
 }

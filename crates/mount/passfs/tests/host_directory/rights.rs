@@ -13,7 +13,7 @@ use rustix::thread::{CapabilitySet, capabilities, gettid, set_capabilities, set_
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use vfs::{Caller, FileSystem, FsError, Ino, RenameFlags};
 
-use crate::source::{Source, caller, is_root};
+use crate::source::{Source, caller};
 
 /// Runs `test` with another thread of this process, which has these ids and capabilities, as the caller.
 fn beside(uid: u32, groups: &[u32], kept: CapabilitySet, test: impl FnOnce(Caller)) {
@@ -55,7 +55,7 @@ fn sticky(source: &Source) -> (Ino, impl Fn(&str, u32) + use<>) {
 
 #[test]
 fn power_over_the_files_of_others_is_that_of_a_process_with_the_ids_of_the_request() {
-    if !is_root("power_over_the_files_of_others_is_that_of_a_process_with_the_ids_of_the_request") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();
@@ -85,7 +85,7 @@ fn power_over_the_files_of_others_is_that_of_a_process_with_the_ids_of_the_reque
 /// The kernel has checked that the caller may write to the directory that it took for the moved one.
 #[test]
 fn a_folder_comes_into_another_one_only_by_who_may_write_to_it() {
-    if !is_root("a_folder_comes_into_another_one_only_by_who_may_write_to_it") {
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let source = Source::new();

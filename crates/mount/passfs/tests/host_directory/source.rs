@@ -1,4 +1,4 @@
-//! A temporary source directory for each test, and short forms of the calls that most tests make.
+//! A source directory of its own for each test, and short forms of the calls that most tests make.
 
 use std::path::PathBuf;
 
@@ -92,8 +92,7 @@ impl Source {
         Ok(out)
     }
 
-    /// Descriptors of this process of the source and its files. Compared by inode, as no path leads to the daemon's
-    /// private clone of the mount.
+    /// Descriptors of this process of the source and what is in it. By inode: no path leads to a mount of the daemon's own.
     pub(crate) fn descriptors(&self) -> usize {
         use std::os::unix::fs::MetadataExt;
         let key = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
@@ -109,7 +108,7 @@ impl Source {
     }
 }
 
-/// A caller with the ids of this process.
+/// The caller that has the ids of this process.
 pub(crate) fn daemon() -> Caller {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
@@ -134,14 +133,4 @@ pub(crate) fn write_mode(privileges: Privileges) -> WriteMode {
         privileges,
         from_page_cache: false,
     }
-}
-
-/// True as root; otherwise prints that `test` is left out.
-pub(crate) fn is_root(test: &str) -> bool {
-    use std::io::Write;
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        writeln!(std::io::stderr(), "left out, needs root: {test}").unwrap();
-    }
-    root
 }

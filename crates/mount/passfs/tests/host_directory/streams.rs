@@ -9,7 +9,7 @@ use passfs::{PassConfig, PassFs};
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{FileSystem, FsError, Ino, OpenFlags, Privileges};
 
-use crate::source::{PLAIN, Source, daemon, is_root, node, write_mode};
+use crate::source::{PLAIN, Source, daemon, node, write_mode};
 
 const MIB: usize = 1 << 20;
 
@@ -187,7 +187,7 @@ impl Drop for SmallMedium {
 
 #[test]
 fn a_full_medium_cuts_a_stream_short_then_refuses_it_and_a_removal_behind_the_mount_frees_it() {
-    let medium = is_root("a_full_medium_cuts_a_stream_short_then_refuses_it")
+    let medium = testkit::needs(&[testkit::Need::Root])
         .then(SmallMedium::new)
         .flatten();
     let Some(medium) = medium else { return };

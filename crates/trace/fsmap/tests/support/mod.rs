@@ -12,12 +12,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Prints why something is not tested here.
-#[expect(clippy::print_stderr, reason = "a test that leaves something out says so")]
-pub fn left_out(reason: &str) {
-    eprintln!("left out: {reason}");
-}
-
 /// An image file in a temporary folder.
 pub struct Image {
     folder: tempfile::TempDir,
@@ -47,7 +41,7 @@ impl Image {
         words.push(path);
         let output = run(tool, &words)?;
         if !output.1 {
-            left_out(&format!("{tool} {options:?} failed: {}", output.0));
+            testkit::report_left_out(format!("{tool} {options:?} failed: {}", output.0));
             return None;
         }
         Some(image)
@@ -55,8 +49,7 @@ impl Image {
 
     /// Mounts it; `None` without root or if the kernel lacks the file system.
     pub fn mount(&self, options: &str) -> Option<Mounted> {
-        if !rustix::process::geteuid().is_root() {
-            left_out("mounting an image needs root");
+        if !testkit::needs(&[testkit::Need::Root]) {
             return None;
         }
         let target = self.folder.path().join("mnt");
@@ -69,7 +62,7 @@ impl Image {
         let (image, folder) = (self.path.to_str()?, target.to_str()?);
         let (message, done) = run("mount", &["-o", &options, image, folder])?;
         if !done {
-            left_out(&format!("the image can't be mounted: {message}"));
+            testkit::report_left_out(format!("the image can't be mounted: {message}"));
             return None;
         }
         Some(Mounted { folder: target })
@@ -112,7 +105,7 @@ pub fn run(tool: &str, words: &[&str]) -> Option<(String, bool)> {
             ))
         }
         Err(error) => {
-            left_out(&format!("{tool}: {error}"));
+            testkit::report_left_out(format!("{tool}: {error}"));
             None
         }
     }
