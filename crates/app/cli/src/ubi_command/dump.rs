@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use media::Leb;
 use ubi::format::VolumeKind;
@@ -29,7 +29,8 @@ pub struct DumpArguments {
     /// Write to this file; - is standard output
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: PathBuf,
-    /// Write a static volume although some of its LEBs are damaged or missing, and list them; missing ones read as 0xFF
+    /// Write a volume although some of its LEBs are damaged, or missing in a static volume, and list them; missing ones
+    /// read as 0xFF
     #[arg(long)]
     pub damaged: bool,
 }
@@ -64,6 +65,8 @@ pub fn run(arguments: &DumpArguments) -> Result<Finding> {
     let all = u64::from(geometry.leb_bytes) * u64::from(geometry.lebs);
     let bytes = of_static.unwrap_or(all);
     let progress = bar(bytes, "reading");
+    let image = arguments.chip.image.display();
+    let mut unreadable = 0_u32;
     let mut write = |out: &mut dyn Write| -> Result<()> {
         let mut left = bytes;
         let mut data = vec![0; usize::try_from(geometry.leb_bytes)?];
@@ -75,8 +78,16 @@ pub fn run(arguments: &DumpArguments) -> Result<Finding> {
             let part = &mut data[..usize::try_from(now)?];
             match volume.read(leb, 0, part) {
                 // In a static volume, `damage` has listed this LEB if its CRC is wrong; if not, the data is right although
-                // ECC failed.
-                Err(VolumeError::Uncorrectable { .. }) if arguments.damaged => {}
+                // ECC failed. A dynamic volume has no other witness.
+                Err(error @ VolumeError::Uncorrectable { .. }) if arguments.damaged => {
+                    if of_static.is_none() {
+                        unreadable += 1;
+                        print_error(&format!(
+                            "{image}: {error}; {leb} is written as the chip returned it"
+                        ));
+                    }
+                }
+                Err(error @ VolumeError::Uncorrectable { .. }) => bail!("{error}; {HINT}"),
                 other => other?,
             }
             out.write_all(part)?;
@@ -88,17 +99,19 @@ pub fn run(arguments: &DumpArguments) -> Result<Finding> {
     let written = to_output(&arguments.output, &mut write);
     progress.finish_and_clear();
     written?;
-    match damage.is_empty() {
+    match damage.is_empty() && unreadable == 0 {
         true => Ok(Finding::Nothing),
         false => Ok(Finding::Something),
     }
 }
 
+const HINT: &str = "give --damaged to write out what is there";
+
 /// Suggests `--damaged` for a damaged volume.
 fn explain(error: VolumeTableError) -> anyhow::Error {
     match error {
         VolumeTableError::Damaged { .. } => {
-            anyhow!("{error}; give --damaged to write out what is there")
+            anyhow!("{error}; {HINT}")
         }
         other => other.into(),
     }
