@@ -84,6 +84,59 @@ fn every_promise_names_what_holds_it() {
     assert_eq!(rows_without_proof(&document), Vec::<&str>::new());
 }
 
+/// The hops of a walk through the code, as `file` and `function`: lines such as "3. `path/file.rs`: `name` does this".
+fn hops(walk: &str) -> Vec<(&str, &str)> {
+    walk.lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()))
+        .filter_map(|line| {
+            let mut quoted = line.split('`').skip(1).step_by(2);
+            Some((quoted.next()?, quoted.next()?))
+        })
+        .collect()
+}
+
+/// Hops whose file or function does not exist.
+fn missing_hops<'walk>(walk: &'walk str, root: &Path) -> Vec<(&'walk str, &'walk str)> {
+    hops(walk)
+        .into_iter()
+        .filter(|(file, function)| {
+            let name = function.rsplit("::").next().unwrap_or(function);
+            let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+            ![format!("fn {name}("), format!("fn {name}<")]
+                .iter()
+                .any(|definition| text.contains(definition))
+        })
+        .collect()
+}
+
+#[test]
+fn the_walks_of_the_architecture_name_what_exists_in_few_hops() {
+    let document = read(&root().join("ARCHITECTURE.md"));
+    let section = document
+        .split("\n## ")
+        .find(|section| section.starts_with("Walks"));
+    let walks: Vec<&str> = section
+        .expect("there is a section")
+        .split("\n**")
+        .skip(1)
+        .collect();
+    assert_eq!(walks.len(), 4);
+    for walk in walks {
+        let title = walk.lines().next().unwrap_or_default();
+        assert!((5..=8).contains(&hops(walk).len()), "{title}");
+        assert_eq!(missing_hops(walk, &root()), [], "{title}");
+    }
+}
+
+#[test]
+fn canary_a_hop_that_does_not_exist_is_found() {
+    let walk = "A walk:\n\n1. `Cargo.toml`: `main` starts.\n2. `crates/app/cli/src/main.rs`: `main` runs.\n   `more`\n3. `none.rs`: `a`\n";
+    assert_eq!(
+        missing_hops(walk, &root()),
+        [("Cargo.toml", "main"), ("none.rs", "a")]
+    );
+}
+
 #[test]
 fn canary_a_test_that_does_not_exist_is_found() {
     let found = missing("see `cli::no_test_is_called_this` and `x`", &sources());
