@@ -1,6 +1,6 @@
-//! One worker's way to its file: a descriptor, or a mapping of its part of the file.
+//! File access of one worker: a file descriptor, or a mapping of the worker's part of the file.
 //!
-//! Short transfers are continued until the record is done; an interrupted call is repeated.
+//! Short transfers are continued until the record is complete; interrupted calls are repeated.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,7 +24,7 @@ pub struct Target {
     mode: Mode,
     /// The worker's part of the file, in mapped modes.
     mapping: Option<Part>,
-    /// Files that come after the first one, of as many bytes each.
+    /// Files that continue the first one; all have the same size.
     further: Vec<Target>,
     bytes_in_each: u64,
 }
@@ -42,7 +42,7 @@ impl Target {
         let mode = spec.mode;
         let writes = spec.pattern.writes();
         let mut options = OpenOptions::new();
-        // A shared mapping that is written needs a descriptor that may read too.
+        // A writable shared mapping needs a descriptor that is also open for reading.
         options
             .read(spec.pattern.reads() || mode.is_mapped())
             .write(writes)
@@ -72,7 +72,7 @@ impl Target {
         })
     }
 
-    /// Has offsets behind the end of the file go on in these, one after the other.
+    /// Continues offsets beyond the end of the file in these files, in order.
     pub fn go_on_in(&mut self, paths: &[PathBuf], spec: &FileSpec) -> Result<(), BenchError> {
         for path in paths {
             self.further.push(Self::open(path, spec, 0)?);
@@ -81,7 +81,7 @@ impl Target {
         Ok(())
     }
 
-    /// The file of an offset behind the end of the first one, and the place in it.
+    /// Maps an offset beyond the end of the first file to a file and the offset in it.
     fn further_at(&self, offset: u64) -> (&Self, u64) {
         let number = usize::try_from(offset / self.bytes_in_each).unwrap_or(usize::MAX);
         let file = number.checked_sub(1).and_then(|place| self.further.get(place));
@@ -94,7 +94,7 @@ impl Target {
     /// Reads the whole of `record` from `offset` of the file.
     #[inline]
     pub fn read(&self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
-        // What nearly every operation is, without a call: one file, a descriptor, all at once.
+        // The common case, without a call: one file, a descriptor, a complete transfer.
         if offset < self.bytes_in_each && self.mapping.is_none() {
             let first = rustix::io::pread(&self.file, &mut *record, offset);
             return match first {
@@ -105,7 +105,7 @@ impl Target {
         self.read_otherwise(offset, record)
     }
 
-    /// The descriptor of a target that is one file, and not mapped.
+    /// The descriptor of a target that is one unmapped file.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (self.mapping.is_none() && self.further.is_empty()).then(|| self.file.as_fd())
     }
@@ -123,7 +123,7 @@ impl Target {
         self.unless_faulted("mapped read", offset, is_done)
     }
 
-    /// Goes on after the answer to a first call that did not move all.
+    /// Continues after a first call that did not transfer everything.
     #[cold]
     #[inline(never)]
     pub fn read_rest(
@@ -180,7 +180,7 @@ impl Target {
         self.unless_faulted("mapped write", offset, is_done)
     }
 
-    /// Goes on after the answer to a first call that did not move all.
+    /// Continues after a first call that did not transfer everything.
     #[cold]
     #[inline(never)]
     pub fn write_rest(
@@ -193,7 +193,7 @@ impl Target {
         loop {
             let at = offset + nonnegative(done);
             match answer {
-                // A file that takes nothing and says no error would loop for ever.
+                // A write that returns 0 without an error would loop forever.
                 Ok(0) => return Err(BenchError::data("write", &self.path, at, Errno::IO)),
                 Ok(moved) => done += moved,
                 Err(Errno::INTR) => {}
@@ -206,7 +206,7 @@ impl Target {
         }
     }
 
-    /// The kernel's only answer to a failed page is a signal, which has no errno.
+    /// Fails if a page of the mapping faulted: SIGBUS carries no errno, so EIO is reported.
     fn unless_faulted(&self, operation: &'static str, offset: u64, is_done: bool) -> Result<(), BenchError> {
         if is_done {
             Ok(())
@@ -215,7 +215,7 @@ impl Target {
         }
     }
 
-    /// The sync that the mode asks for after each write; false when it asks for none.
+    /// The mode's sync after a write; returns false if the mode has none.
     pub fn sync_record(&self, offset: u64, length: usize) -> Result<bool, BenchError> {
         if offset >= self.bytes_in_each {
             let (file, offset) = self.further_at(offset);
@@ -252,7 +252,7 @@ impl Target {
             .map_err(|errno| BenchError::data(operation, &self.path, offset, errno))
     }
 
-    /// The mode's sync after so many writes: of the last one where it is each, else of all.
+    /// The mode's sync after every N writes: of the last record if N is 1, otherwise of the whole mapping.
     pub fn sync_after(&self, offset: u64, length: usize, writes: u32) -> Result<(), BenchError> {
         let all = self.mapping.as_ref().filter(|_| writes > 1);
         let Some(part) = all else {
@@ -267,14 +267,14 @@ impl Target {
         answer.map_err(|errno| BenchError::data("msync", &self.path, offset, errno))
     }
 
-    /// Has the kernel forget the file's pages, as far as they are clean and not mapped.
+    /// Drops the file's clean, unmapped pages from the page cache.
     pub fn give_up_pages(&self) -> Result<(), BenchError> {
         rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)
             .map_err(|errno| BenchError::io("posix_fadvise", &self.path, errno))?;
         self.further.iter().try_for_each(Self::give_up_pages)
     }
 
-    /// The sync when all is written: of the worker's mapping, or of the file.
+    /// The final sync, after the last write: of the worker's mapping, or of the file.
     pub fn final_sync(&self) -> Result<(), BenchError> {
         let (operation, answer) = match &self.mapping {
             Some(part) => ("msync", part.mapping.sync_all()),
@@ -284,13 +284,13 @@ impl Target {
         self.further.iter().try_for_each(Self::final_sync)
     }
 
-    /// Makes the pages of a mapping present before the window; nothing for descriptors.
+    /// Faults in the pages of a mapping before the window; does nothing for descriptors.
     pub fn prefault(&self, writable: bool) -> Result<(), BenchError> {
         let Some(part) = &self.mapping else {
             return Ok(());
         };
         match part.mapping.populate(writable) {
-            // A kernel before 5.14: the faults are then part of the window.
+            // A kernel before 5.14: the page faults fall into the window.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(BenchError::io("madvise", &self.path, errno)),
         }
@@ -306,7 +306,7 @@ impl Target {
         &self.path
     }
 
-    /// Closes the file and reports what the file system says to it: one in user space may flush only here.
+    /// Closes the file and reports the error of close(2): a file system in user space may flush only here.
     pub fn close(self) -> Result<(), BenchError> {
         drop(self.mapping);
         close(self.file, &self.path)?;
@@ -322,10 +322,10 @@ impl Part {
     }
 }
 
-/// Closes a file and reports what the file system says to it.
+/// Closes a file and reports the error of close(2).
 pub(crate) fn close(file: File, path: &Path) -> Result<(), BenchError> {
     let descriptor = file.into_raw_fd();
-    // SAFETY: the descriptor was just taken out of its `File`, so it is open and nobody else closes it.
+    // SAFETY: the descriptor was just taken out of its `File`, so it is open and has no other owner.
     let answer = unsafe { libc::close(descriptor) };
     if answer == 0 {
         Ok(())
@@ -352,16 +352,16 @@ fn open_flags(mode: Mode) -> i32 {
     }
 }
 
-/// Calls that the kernel of BarrierFS adds; its numbers on x86-64, where others have none.
+/// System calls added by the BarrierFS kernel, with their x86-64 numbers; other kernels return ENOSYS.
 const FBARRIER: libc::c_long = 548;
 const FDATABARRIER: libc::c_long = 549;
 
-/// Orders the writes before it ahead of those after it, on a kernel that knows the call.
+/// Orders the writes before the call ahead of those after it; fails on a kernel without the call.
 fn barrier(file: &File, number: libc::c_long) -> Result<(), Errno> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Errno::NOSYS);
     }
-    // SAFETY: the call takes a descriptor, which is open, and no pointer; a kernel that does not know it does nothing.
+    // SAFETY: the call takes an open descriptor and no pointer; a kernel without the call does nothing.
     let answer = unsafe { libc::syscall(number, file.as_raw_fd()) };
     if answer == 0 {
         return Ok(());

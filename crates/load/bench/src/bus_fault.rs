@@ -1,21 +1,21 @@
-//! Turns the SIGBUS of a mapped file whose medium failed into an error.
+//! Turns SIGBUS on a mapped file whose medium failed into an error.
 //!
-//! A page of a mapping that can't be read, or has no block, is a signal that ends the process: no message, and the
-//! files stay. [`watch`] runs a copy between memory and a mapping; when the copy meets such a page, the handler puts
-//! an empty page of memory there, the copy goes on, and `watch` says that it was not real. Faults anywhere else end the
-//! process as they did before.
+//! Access to a page of a mapping that cannot be read, or has no block, raises a signal that ends the process: without
+//! a message, and with the files left behind. [`watch`] runs a copy between memory and a mapping; if the copy hits
+//! such a page, the handler maps an empty page in its place, the copy continues, and `watch` reports the fault.
+//! Faults anywhere else end the process as before.
 //!
-//! The handler is installed once, with the first mapping, and stays.
+//! The handler is installed once, with the first mapping, and is never removed.
 //!
-//! JUSTIFICATION for `unsafe`: signal handlers and mappings at fixed places have no safe form; without them a removed
-//! device ends the process.
+//! JUSTIFICATION for `unsafe`: signal handlers and mappings at fixed addresses have no safe form; without them a
+//! removed device ends the process.
 
 use std::cell::Cell;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 
-/// What the thread copies from or to just now.
+/// The mapped range that the thread is copying from or to.
 #[derive(Clone, Copy)]
 struct Watched {
     start: usize,
@@ -24,22 +24,22 @@ struct Watched {
 }
 
 thread_local! {
-    // Made at compile time and without a destructor, so that the handler may use it at any moment.
+    // Initialized at compile time and without a destructor, so that the handler may access it at any moment.
     static WATCHED: Cell<Watched> = const {
         Cell::new(Watched { start: 0, end: 0, is_hit: false })
     };
 }
 
-/// What SIGBUS did before; allocated once and never freed, as the handler may read it at any time.
+/// The previous SIGBUS action; allocated once and never freed, because the handler may read it at any time.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
-/// Installs the handler. False when the system refuses: then a fault ends the process.
+/// Installs the handler. Returns false if the system refuses: a fault then ends the process.
 pub fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
-        // SAFETY: an action of zeros is the default action with no flags, and valid to pass.
+        // SAFETY: an all-zero action is the default action without flags, and is valid to pass.
         let mut before: Box<libc::sigaction> = Box::new(unsafe { std::mem::zeroed() });
-        // SAFETY: asking for the action changes nothing, and `before` is writable.
+        // SAFETY: querying the action changes nothing, and `before` is writable.
         if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut *before) } != 0 {
             return false;
         }
@@ -49,12 +49,12 @@ pub fn install() -> bool {
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_fault;
         action.sa_sigaction = handler_address(handler);
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the handler has the signature that SA_SIGINFO asks for and calls only what a handler may.
+        // SAFETY: the handler has the signature that SA_SIGINFO requires and calls only async-signal-safe functions.
         unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) == 0 }
     })
 }
 
-/// Runs `copy`, which touches `length` bytes of a mapping at `start`. True when a page of them could not be had.
+/// Runs `copy`, which touches `length` bytes of a mapping at `start`. Returns true if a page of them faulted.
 #[inline]
 pub fn watch(start: *const u8, length: usize, copy: impl FnOnce()) -> bool {
     let start = start.addr();
@@ -65,7 +65,7 @@ pub fn watch(start: *const u8, length: usize, copy: impl FnOnce()) -> bool {
             end,
             is_hit: false,
         });
-        // The handler runs in this thread: what it reads and writes must lie on the right sides of the copy.
+        // The handler runs in this thread: its accesses must stay on the correct side of the copy.
         compiler_fence(Ordering::SeqCst);
         copy();
         compiler_fence(Ordering::SeqCst);
@@ -84,7 +84,7 @@ extern "C" fn on_bus_fault(
     information: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel passes the fault's description with SA_SIGINFO.
+    // SAFETY: with SA_SIGINFO, the kernel passes a valid description of the fault.
     let address = unsafe { (*information).si_addr() }.addr();
     let page = rustix::param::page_size();
     let first = address - address % page;
@@ -101,23 +101,23 @@ extern "C" fn on_bus_fault(
         return;
     }
     let before = BEFORE.load(Ordering::Acquire);
-    // SAFETY: the pointer was stored before the handler was installed and is never freed. The instruction that faulted
-    // runs again and meets the earlier action.
+    // SAFETY: the pointer was stored before the handler was installed and is never freed. The faulting instruction is
+    // restarted and meets the previous action.
     unsafe { libc::sigaction(libc::SIGBUS, before, ptr::null_mut()) };
 }
 
-/// Replaces one page of the mapping that is being copied.
+/// Replaces one page of the mapping that is being copied with an empty one.
 fn put_empty_page(first: usize, page: usize) -> bool {
     let place = ptr::with_exposed_provenance_mut(first);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the page belongs to the mapping that this thread is copying from or to, which nothing refers to but the
-    // copy; the mapping unmaps the whole range in the end. It is a plain system call, allowed in a handler.
+    // SAFETY: the page belongs to the mapping that this thread is copying from or to, and only the copy refers to it;
+    // unmapping covers the whole range. mmap is a plain system call, allowed in a handler.
     let answer = unsafe { libc::mmap(place, page, protection, flags, -1, 0) };
     answer != libc::MAP_FAILED
 }
 
-/// A handler as the number that the C interface wants.
+/// Converts a handler to the integer that the C interface expects.
 #[expect(
     clippy::as_conversions,
     reason = "a function has no other way to become the number that sigaction wants"

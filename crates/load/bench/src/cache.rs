@@ -1,8 +1,8 @@
-//! Brings the page cache into the state that the workload asks for, and says what it found afterwards.
+//! Brings the page cache into the requested state, and reports the state reached.
 //!
-//! "Cold" is checked, not believed: after dropping, the pages of the test files that are still in memory are
-//! counted (`mincore`). A file system that keeps data in memory by nature (tmpfs) is never cold, and a file system
-//! in user space has a second cache that an ordinary user cannot empty: the outcome says which way was used.
+//! "Cold" is verified: after dropping, the pages of the test files that are still in memory are counted (`mincore`).
+//! A file system that keeps its data in memory (tmpfs) is never cold, and a file system in user space has a second
+//! cache that an ordinary user cannot empty: the outcome names the method used.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,43 +20,43 @@ use crate::spec::Cache;
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// How the cache was brought into its state.
+/// The method used to prepare the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheMethod {
     /// Nothing was done.
     None,
-    /// `sync`, then the whole machine's caches were dropped (root).
+    /// `sync`, then all caches of the machine were dropped (root).
     DropCaches,
-    /// Each file was synced and its pages given up (`POSIX_FADV_DONTNEED`). Caches below a mount in user space,
-    /// and of inodes and directories, stay.
+    /// Each file was synced and its pages dropped (`POSIX_FADV_DONTNEED`). The inode and directory caches, and caches
+    /// below a mount in user space, stay.
     Advice,
     /// Each file was read once.
     ReadOnce,
 }
 
-/// The state of the cache when the timed window began.
+/// The state of the cache at the start of the timed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheOutcome {
-    /// What was asked for.
+    /// The requested state.
     pub requested: Cache,
-    /// What was done.
+    /// The method used.
     pub method: CacheMethod,
-    /// Bytes of the test files found in the page cache; `None` where the file system cannot tell.
+    /// Bytes of the test files found in the page cache; `None` if the file system cannot tell.
     pub cached_bytes: Option<u64>,
-    /// Bytes of the test files.
+    /// Total size of the test files.
     pub total_bytes: u64,
 }
 
 impl CacheOutcome {
-    /// A cold run was asked for, and more than one byte in 64 is known to be in memory: results are too good.
+    /// True if a cold run was requested and more than one byte in 64 is known to be cached: the results are too good.
     #[must_use]
     pub fn is_warmer_than_asked(&self) -> bool {
         let limit = self.total_bytes / 64;
         self.requested == Cache::Cold && self.cached_bytes.is_some_and(|cached| cached > limit)
     }
 
-    /// True when at most one byte in 64 is in memory, and that is known.
+    /// True if a cold run was requested and at most one byte in 64 is known to be cached.
     #[must_use]
     pub fn is_proven_cold(&self) -> bool {
         self.requested == Cache::Cold
@@ -65,7 +65,7 @@ impl CacheOutcome {
                 .is_some_and(|cached| cached <= self.total_bytes / 64)
     }
 
-    /// One line for people.
+    /// One human-readable line.
     #[must_use]
     pub fn describe(&self) -> String {
         let how = match self.method {
@@ -117,13 +117,13 @@ pub fn apply(
     })
 }
 
-/// Empties the cache of every page of `files`, by the strongest means allowed.
+/// Drops every page of `files` from the cache, by the strongest method allowed.
 #[expect(
     clippy::disallowed_methods,
     reason = "a file of the kernel: it is there, and takes no other's place"
 )]
 pub(crate) fn make_cold(files: &[PathBuf]) -> Result<CacheMethod, BenchError> {
-    // Only clean pages can be dropped: without this the run would be a warm one.
+    // Only clean pages can be dropped: without the sync the run would be warm.
     rustix::fs::sync();
     match fs::write(DROP_CACHES, "3\n") {
         Ok(()) => Ok(CacheMethod::DropCaches),
@@ -140,7 +140,7 @@ pub(crate) fn make_cold(files: &[PathBuf]) -> Result<CacheMethod, BenchError> {
     }
 }
 
-/// Syncs each file and empties the cache of its pages; those of other programs stay.
+/// Syncs each file and drops its pages from the cache; pages of other files stay.
 pub(crate) fn give_up_pages(files: &[PathBuf]) -> Result<CacheMethod, BenchError> {
     for path in files {
         let file = File::open(path).map_err(|error| BenchError::io("open", path, error))?;

@@ -1,9 +1,10 @@
-//! The monotonic clock, as a number of nanoseconds.
+//! The monotonic clock, in nanoseconds.
 //!
-//! A cached read of 4 KiB takes a microsecond, so that the clock is a good part of what a harness costs. Where the kernel
-//! itself keeps time by the processor's time stamp counter (`tsc`), and so vouches that it is constant and the same on
-//! all processors, a [`Clock`] reads the counter without the call: about half the time. It is compared with the
-//! kernel's clock over [`CALIBRATION_NS`] at least. Elsewhere it is the kernel's clock.
+//! A cached read of 4 KiB takes a microsecond, so the clock is a considerable part of the harness's cost. If the
+//! kernel itself keeps time by the processor's time stamp counter (`tsc`), and thereby vouches that it is constant
+//! and synchronous on all processors, a [`Clock`] reads the counter without a system call, in about half the time.
+//! The counter is calibrated against the kernel's clock over at least [`CALIBRATION_NS`]. Otherwise the kernel's
+//! clock is used.
 //!
 //! JUSTIFICATION for `unsafe`: reading the counter is an instruction without a safe form; it saves some 20 ns of each
 //! 1,000 ns operation.
@@ -16,13 +17,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How long the counter is compared with the kernel's clock: reading both takes 100 ns, which is 2 in a million of this.
+/// How long the counter is compared with the kernel's clock: reading both takes 100 ns, 2 in a million of this.
 const CALIBRATION_NS: u64 = 50_000_000;
 
-/// Fraction bits of a counter's step in nanoseconds.
+/// Fraction bits of a counter step in nanoseconds.
 const FRACTION_BITS: u32 = 32;
 
-/// Nanoseconds of the kernel's monotonic clock. Only differences mean anything.
+/// Nanoseconds of the kernel's monotonic clock. Only differences are meaningful.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // The monotonic clock starts at boot and is never negative.
@@ -30,7 +31,7 @@ pub fn monotonic_ns() -> u64 {
     seconds * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Away from the code that reads the counter, so that this stays small enough to be read in place.
+/// Out of line, so that [`Clock::now_ns`] stays small enough to be inlined.
 #[inline(never)]
 fn of_the_kernel() -> u64 {
     monotonic_ns()
@@ -42,15 +43,15 @@ pub struct Clock {
     counter: Option<Scale>,
 }
 
-/// The counter as nanoseconds.
+/// The conversion from counter steps to nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     start: Reading,
-    /// Nanoseconds of a step, in units of 2^-32.
+    /// Nanoseconds per step, in units of 2^-32.
     step: u64,
 }
 
-/// Counter and clock at one moment.
+/// Simultaneous readings of counter and clock.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     counter: u64,
@@ -66,7 +67,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds. Only differences between readings of one clock mean anything.
+    /// Nanoseconds. Only differences between readings of one clock are meaningful.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         match self.counter {
@@ -98,7 +99,7 @@ impl Scale {
 }
 
 impl Reading {
-    /// The tightest of some attempts: one may be interrupted between its two halves.
+    /// The tightest of several attempts: an attempt may be interrupted between its two halves.
     fn take() -> Self {
         let attempt = || {
             let before = counter();
@@ -142,8 +143,8 @@ const fn kernel_trusts_the_counter() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn counter() -> u64 {
-    // SAFETY: the instruction reads a register and exists on every processor of this architecture; it is only used
-    // where the kernel uses it too, so it is not forbidden to user space.
+    // SAFETY: the instruction reads a register and exists on every processor of this architecture; it is used only if
+    // the kernel uses it too, so user space may execute it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -163,7 +164,7 @@ mod tests {
         let (ours, theirs) = (clock.now_ns(), monotonic_ns());
         thread::sleep(Duration::from_millis(20));
         let (theirs, ours) = (monotonic_ns() - theirs, clock.now_ns() - ours);
-        // What lies between the two readings of each pair is not the clock's fault, so it may be generous.
+        // The time between the two readings of each pair is not the clock's error, so the bound is generous.
         assert!(
             ours.abs_diff(theirs) < 5_000_000,
             "{ours} ns of the kernel's {theirs} ns"

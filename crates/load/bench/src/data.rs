@@ -1,20 +1,20 @@
-//! What is written: the content of a file as a function of seed, offset and generation.
+//! The written data: a file's content as a function of seed, offset and generation.
 //!
-//! A pool of [`POOL_BYTES`] holds the bytes of the pattern, and a record at an offset of the file is the part of the
-//! pool at that offset, modulo its length. So neighbours differ for a device or file system that compresses extents
-//! of up to that size, and no byte is copied. Eight bytes at each 4 KiB block, and at the start of each record, are
-//! a stamp of seed, offset and generation: every block is distinct for a device that deduplicates, and a record
-//! that was written twice tells which time it was.
+//! A pool of [`POOL_BYTES`] holds the bytes of the pattern; the record at a file offset is the part of the pool at
+//! that offset, modulo the pool's length. Neighbouring blocks therefore differ for a device or file system that
+//! compresses extents of up to that size, and no byte is copied. Eight bytes at each 4 KiB block, and at the start of
+//! each record, are a stamp of seed, offset and generation: every block is distinct for a device that deduplicates,
+//! and a record that was written twice tells its generation.
 //!
-//! Files that are prepared have stamps at blocks alone, whatever the record size.
+//! Prepared files have stamps only at blocks, whatever the record size.
 
 use crate::order::mixed;
 use crate::spec::DataPattern;
 
-/// Alignment of records in memory: a page, which O_DIRECT accepts everywhere.
+/// Alignment of records in memory: a page, which satisfies O_DIRECT everywhere.
 const ALIGNMENT: usize = 4096;
 
-/// Distance of stamps in a record, and the block of which a share is compressible.
+/// Distance between stamps, and the block of which a share is compressible.
 const BLOCK_BYTES: usize = 4096;
 
 /// Twice the largest extent that a common file system compresses (btrfs: 128 KiB), and small enough for the
@@ -23,10 +23,10 @@ const POOL_BYTES: usize = 1 << 18;
 
 const STAMP_BYTES: usize = 8;
 
-/// Makes the stamps of generations differ.
+/// Makes the stamps of different generations differ.
 const GENERATION_STEP: u64 = 0xD1B5_4A32_D192_ED03;
 
-/// Memory whose start is aligned to a page.
+/// Page-aligned memory.
 #[derive(Debug)]
 pub struct AlignedMemory {
     memory: Vec<u8>,
@@ -55,12 +55,12 @@ impl AlignedMemory {
     }
 }
 
-/// Makes the content of records of one length.
+/// Generates the content of records of one length.
 #[derive(Debug)]
 pub struct Content {
-    /// The bytes of the pattern, repeated for the length of a record behind the pool.
+    /// The bytes of the pattern, followed by a repetition one record long.
     pool: AlignedMemory,
-    /// For records whose stamps would spoil the pool: they are put together here.
+    /// Scratch space for records whose stamps would overwrite the pool.
     copy: Option<AlignedMemory>,
     record_bytes: usize,
     stamps: Stamps,
@@ -69,14 +69,14 @@ pub struct Content {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stamps {
-    /// The pattern is the same everywhere.
+    /// The pattern is constant.
     None,
     AtBlocks,
     AtBlocksAndRecords,
 }
 
 impl Content {
-    /// What a workload writes in records of `record_bytes`.
+    /// The content that a workload writes in records of `record_bytes`.
     pub fn written(record_bytes: usize, data: DataPattern, seed: u64) -> Self {
         let fits_blocks =
             record_bytes.is_multiple_of(BLOCK_BYTES) || BLOCK_BYTES.is_multiple_of(record_bytes);
@@ -87,7 +87,7 @@ impl Content {
         content
     }
 
-    /// What a file holds before the workload, asked for in pieces of up to `piece_bytes`.
+    /// The content of a file before the workload, requested in pieces of up to `piece_bytes`.
     pub fn prepared(piece_bytes: usize, data: DataPattern, seed: u64) -> Self {
         Self::new(piece_bytes, data, seed, Stamps::AtBlocks)
     }
@@ -118,7 +118,7 @@ impl Content {
         }
     }
 
-    /// The content of the record that begins at `offset` of the file, written for the `generation`th time.
+    /// The content of the record at file offset `offset`, written for the `generation`th time.
     #[inline]
     pub fn at(&mut self, offset: u64, generation: u32) -> &[u8] {
         if self.stamps == Stamps::None {
@@ -150,7 +150,7 @@ impl Content {
             }
             return &self.pool.as_slice()[place..place + length];
         }
-        // The stamp of the block that the piece begins in, which may reach into the piece.
+        // The stamp of the block that the piece begins in may reach into the piece.
         let before = if into_block < STAMP_BYTES { into_block } else { 0 };
         let block = offset - in_file(before);
         let whole = &mut pool[place - before..place + length];
@@ -159,7 +159,7 @@ impl Content {
     }
 }
 
-/// Puts a stamp on each block that begins inside `bytes`, which lie at `offset` of the file.
+/// Stamps each block that begins inside `bytes`, which lie at file offset `offset`.
 fn stamp_blocks(bytes: &mut [u8], offset: u64, into_block: usize, seed: u64) {
     let mut place = (BLOCK_BYTES - into_block) % BLOCK_BYTES;
     while place < bytes.len() {
@@ -179,7 +179,7 @@ fn stamp(bytes: &mut [u8], place: usize, value: u64) {
     }
 }
 
-/// Random bytes at the beginning of each block, zeros behind them, the same again after the pool's length.
+/// Fills the pool: random bytes at the start of each block, zeros after them, repeated after the pool's length.
 fn fill_pool(memory: &mut [u8], seed: u64, random_bytes: usize) {
     let first = POOL_BYTES.min(memory.len());
     let mut number = mixed(seed);
@@ -198,12 +198,12 @@ fn fill_pool(memory: &mut [u8], seed: u64, random_bytes: usize) {
     }
 }
 
-/// An offset of the file, modulo a length in memory.
+/// A file offset modulo a length in memory.
 fn in_pool(offset: u64, length: usize) -> usize {
     usize::try_from(offset % in_file(length)).expect("what is left is below a length in memory")
 }
 
-/// A length in memory as a number of bytes in a file.
+/// Converts a length in memory to a number of bytes in a file.
 fn in_file(length: usize) -> u64 {
     u64::try_from(length).expect("lengths in memory fit in 64 bits")
 }

@@ -1,33 +1,33 @@
-//! A table of descriptors for one thread alone.
+//! A private file descriptor table for one thread.
 //!
-//! Threads of a process share one table, and with it the kernel counts a reference to the file in each call, so that another
-//! thread can't close it meanwhile. Where one thread alone has the table the kernel knows that nobody can, and saves the
-//! count: some 3 % of a cached read of 4 KiB, that would be the harness's and not the file system's.
+//! The threads of a process share one table, so the kernel takes a reference to the file in each call, lest another
+//! thread close it meanwhile. For a table with a single user the kernel skips the reference count: some 3 % of a
+//! cached read of 4 KiB, which would be the harness's cost and not the file system's.
 //!
-//! The table begins with the standard descriptors and nothing else. So nothing that the process has open is held open by
-//! it, and no lock of the process is touched: POSIX locks belong to a table. That is why SQLite workloads keep the shared
-//! one. A handler of a signal that writes to a descriptor would find another file under its number, or none: the
-//! programs of this project only raise flags.
+//! The new table holds only the standard descriptors. It therefore keeps no other file of the process open and
+//! touches none of the process's locks: POSIX locks belong to a table, which is why SQLite workloads keep the shared
+//! one. A signal handler that writes to a descriptor would find another file under its number, or none: the programs
+//! of this project only set flags.
 //!
-//! JUSTIFICATION for `unsafe`: the numbers of descriptors mean something else afterwards, which no type can express.
+//! JUSTIFICATION for `unsafe`: descriptor numbers change their meaning, which no type can express.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// The first descriptor behind standard input, output and error.
+/// The first descriptor after standard input, output and error.
 const FIRST: libc::c_uint = 3;
 
-/// Gives the calling thread a table of its own, with the standard descriptors.
+/// Gives the calling thread its own table, with the standard descriptors.
 ///
 /// # Errors
-/// On a kernel before 5.9, and where the call is forbidden: then the table stays as it was.
+/// On a kernel before 5.9, and if the call is forbidden: the table then stays as it was.
 ///
 /// # Safety
-/// From here on the thread uses and drops no descriptor that was opened before, and none that it opens leaves it.
+/// From here on the thread must not use or drop a descriptor opened before, and none that it opens may leave it.
 pub unsafe fn take_own_table() -> Result<(), Errno> {
-    // SAFETY: the call takes no pointers. It makes the new table before it closes anything, so that what other threads
-    // have open stays; what this one had is the caller's promise.
+    // SAFETY: the call takes no pointers. It creates the new table before it closes anything, so descriptors open in
+    // other threads stay open; this thread's are covered by the caller's promise.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -56,7 +56,7 @@ mod tests {
         let (mut reader, writer) = io::pipe().unwrap();
         let number = writer.as_raw_fd();
         let found = thread::spawn(move || {
-            // SAFETY: the thread opens one file, which it drops.
+            // SAFETY: the thread opens one file and drops it.
             unsafe { take_own_table() }.map(|()| {
                 let held = fs::exists(format!("/proc/thread-self/fd/{number}")).unwrap();
                 let file = File::open("/proc/version").unwrap();
@@ -64,12 +64,12 @@ mod tests {
             })
         });
         let Ok((held, first)) = found.join().unwrap() else {
-            // A kernel before 5.9: there is nothing to try.
+            // A kernel before 5.9: nothing to test.
             return;
         };
         assert!(!held);
         assert_eq!(first, 3, "the table begins behind the standard descriptors");
-        // The reader sees the end, so that nobody else has the writing side.
+        // The reader sees the end of file, so the writing side is open nowhere else.
         drop(writer);
         assert_eq!(reader.read(&mut [0; 1]).unwrap(), 0);
     }

@@ -1,8 +1,8 @@
 //! Applications of the buffered-FUSE study (section 3.1) and of the packed-command study (table 3): requests of the
 //! block layer, below the page cache, on one partition.
 //!
-//! Both studies state shares and totals, not request lists. The partition is laid out in three parts, so that what is
-//! said about data, metadata and journal can be measured again: see [`DATA_START_BYTES`].
+//! Both studies state shares and totals, not request lists. The partition has three parts, so that the statements
+//! about data, metadata and journal can be measured again: see [`DATA_START_BYTES`].
 
 use results::call_trace::Layer;
 
@@ -21,10 +21,10 @@ use super::table::{
 
 const MIB: u64 = 1 << 20;
 
-/// Metadata lies before this, then the journal.
+/// Metadata lies below this offset; the journal starts here.
 const JOURNAL_START_BYTES: u64 = 16 * MIB;
 
-/// File data lies from here on.
+/// File data starts here.
 pub(super) const DATA_START_BYTES: u64 = 48 * MIB;
 
 const FUSE_STUDY: &str = "buffered-FUSE study, section 3.1 (Galaxy S3, user partition, block requests)";
@@ -103,7 +103,7 @@ const fn metadata(direction: Direction, requests: u64) -> Stream {
     }
 }
 
-/// All of them.
+/// All applications of both studies.
 pub(super) const APPLICATIONS: [Application; 6] = [
     CAMERA,
     CAMCORDER,
@@ -122,7 +122,7 @@ const CAMERA: Application = Application {
         claim(DurationSeconds, 60.0, Within(0.5)),
         claim(DataWritePercent, 95.0, Within(0.5)),
         claim(LargeWritePercent, 70.0, Within(0.5)),
-        // "Near 100 %".
+        // The source says "near 100 %".
         claim(SequentialPercent, 97.0, AtLeast),
         claim(BufferedPercent, 70.0, AtLeast),
     ],
@@ -196,7 +196,7 @@ const GALLERY: Application = Application {
     source: FUSE_STUDY,
     claims: &[
         claim(DurationSeconds, 60.0, Within(0.5)),
-        // "Almost 100 %".
+        // The source says "almost 100 %".
         claim(DataOfReadsPercent, 99.5, AtLeast),
         claim(DataOfWritesPercent, 30.0, Within(0.5)),
         claim(SequentialPercent, 90.0, AtLeast),

@@ -1,8 +1,8 @@
 //! Applications of the MTD-array study (section 5.1 and table 3): calls on files, above the page cache.
 //!
-//! The study publishes five traces in words: what was done and for how long, the share of reads, the bytes of the
-//! direction that dominates, and for one of them mean size and mean gap. It does not say sizes, gaps or files of the
-//! others; those are borrowed, and labelled so.
+//! The study describes five traces in words: the activity and its duration, the share of reads, the bytes of the
+//! dominant direction, and for one trace the mean size and mean gap. It gives no sizes, gaps or files for the others;
+//! those are borrowed and labelled as such.
 
 use results::call_trace::Layer;
 
@@ -35,7 +35,7 @@ const fn stated(statistic: Statistic, value: f64, precision: f64) -> Claim {
     }
 }
 
-/// The five of them.
+/// The study's five applications.
 pub(super) const APPLICATIONS: [Application; 5] = [ANGRY_BIRD, GOOGLE_MAP, MOVIE, CAMERA_VIDEO, WEB_BROWSING];
 
 const ANGRY_BIRD: Application = Application {
@@ -210,7 +210,7 @@ const CAMERA_VIDEO: Application = Application {
     source: SOURCE,
     claims: &[
         stated(DurationSeconds, 180.0, 0.5),
-        // "95.6 % of its requests are writes".
+        // The source says "95.6 % of its requests are writes".
         stated(ReadPercent, 4.4, 0.05),
         stated(WrittenMegabytes, 373.8, 0.05),
     ],

@@ -1,4 +1,4 @@
-//! The tables as text: every number with its label, and what the source states beside what is generated.
+//! The tables as text: each number with its label, and the source's claims beside the generated values.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::statistics::Statistics;
 use super::table::{Application, Claim, Labelled, Place, Relation, Spread};
 use crate::error::BenchError;
 
-/// One line for each application.
+/// One line per application.
 #[must_use]
 pub fn list() -> String {
     let mut text =
@@ -29,10 +29,10 @@ pub fn list() -> String {
     text
 }
 
-/// Everything about one application, and what its trace for this seed and scale is like.
+/// The full description of an application, with the statistics of its trace for this seed and scale.
 ///
 /// # Errors
-/// When the scale is too small or too large.
+/// If the scale is too small or too large.
 pub fn describe(application: &Application, seed: u64, scale: Scale) -> Result<String, BenchError> {
     let measured = Statistics::of(&application.generate(seed, scale)?);
     let mut text = format!(

@@ -1,30 +1,30 @@
-//! Drawing numbers from published shapes so that counts and totals come out exactly.
+//! Draws numbers from published distributions so that counts and totals are met exactly.
 //!
-//! Everything is integer arithmetic: the same seed gives the same numbers on every machine.
+//! All arithmetic is on integers: the same seed gives the same numbers on every machine.
 
 use crate::random::Random;
 
-/// One range of a distribution, above one value and up to another, and how often numbers fall into it.
+/// One bucket of a distribution: numbers above one bound, up to another, and their weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Numbers are larger than this.
+    /// Exclusive lower bound.
     pub above: u64,
-    /// Numbers are this at most.
+    /// Inclusive upper bound.
     pub up_to: u64,
-    /// How often, relative to the other buckets.
+    /// Frequency relative to the other buckets.
     pub weight: u64,
 }
 
-/// What survives when numbers are adjusted to meet their total.
+/// The property that is preserved when numbers are adjusted to meet their total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Each number stays in its bucket: the shares are facts.
+    /// Each number stays in its bucket: the shares are published.
     Buckets,
-    /// All numbers are multiplied by one factor: the shape is borrowed, the total is a fact.
+    /// All numbers are multiplied by one factor: the shape is borrowed, the total is published.
     Shape,
 }
 
-/// How `count` splits by weights: whole numbers that add up to `count`, largest remainders first.
+/// Splits `count` by weights into whole numbers that add up to `count`, largest remainders first.
 pub fn apportion(weights: &[u64], count: u64) -> Vec<u64> {
     let total: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
     if total == 0 {
@@ -45,9 +45,9 @@ pub fn apportion(weights: &[u64], count: u64) -> Vec<u64> {
     parts
 }
 
-/// `count` numbers, multiples of `unit`, in the shares of `buckets`, that add up to exactly `total`; in random order.
+/// Draws `count` multiples of `unit`, in the shares of `buckets`, that add up to exactly `total`, in random order.
 ///
-/// Returns the smallest and largest total that the buckets allow when `total` is not between them.
+/// If the buckets cannot give `total`, returns the smallest and largest total that they can.
 pub fn numbers(
     buckets: &[Bucket],
     keep: Keep,
@@ -68,7 +68,7 @@ pub fn numbers(
             let value = low + random.below(high - low + 1);
             drawn.push(match keep {
                 Keep::Buckets => Bounded { value, low, high },
-                // Sixteen times the largest published number: only a total far off would need more.
+                // Sixteen times the largest published number: only a total that is far off needs more.
                 Keep::Shape => Bounded {
                     value,
                     low: 1,
@@ -89,7 +89,7 @@ struct Bounded {
     high: u64,
 }
 
-/// One in the fixed-point factors below: 32 bits after the point.
+/// 1.0 in the fixed-point factors below, which have 32 fraction bits.
 const ONE: u64 = 1 << 32;
 
 impl Bounded {
@@ -101,14 +101,14 @@ impl Bounded {
     }
 }
 
-/// Multiplies all numbers by one factor, within their bounds, so that they add up to `total`.
+/// Scales all numbers by one factor, within their bounds, so that they add up to `total`.
 fn fit(numbers: &[Bounded], total: u64) -> Result<Vec<u64>, (u64, u64)> {
     let sum = |of: &dyn Fn(&Bounded) -> u64| numbers.iter().map(of).fold(0, u64::saturating_add);
     let (lowest, highest) = (sum(&|number| number.low), sum(&|number| number.high));
     if !(lowest..=highest).contains(&total) {
         return Err((lowest, highest));
     }
-    // The largest factor whose sum is not above the total; the sum grows with the factor.
+    // The largest factor whose sum does not exceed the total; the sum grows with the factor.
     let (mut fits, mut too_much) = (0, u64::MAX / 2);
     while too_much - fits > 1 {
         let middle = fits + (too_much - fits) / 2;
@@ -120,8 +120,8 @@ fn fit(numbers: &[Bounded], total: u64) -> Result<Vec<u64>, (u64, u64)> {
     }
     let mut fitted: Vec<u64> = numbers.iter().map(|number| number.times(fits)).collect();
     let mut missing = total - fitted.iter().sum::<u64>();
-    // The next factor would add too much, so one unit for some of the numbers is what is missing; where many stand
-    // at their bound, a few rounds.
+    // The next factor would exceed the total, so the rest is less than one unit per number. If many numbers are at
+    // their bound, this takes a few rounds.
     while missing > 0 {
         for (value, number) in fitted.iter_mut().zip(numbers) {
             if missing > 0 && *value < number.high {

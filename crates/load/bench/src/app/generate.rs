@@ -1,4 +1,4 @@
-//! From a table to a trace: a pure function of application, seed and scale.
+//! Generates a trace from an application's table: a pure function of application, seed and scale.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use crate::random::Random;
 /// Sizes and offsets of block requests are multiples of this.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Fewer requests than this have no shares to speak of.
+/// The smallest number of requests for which shares are meaningful.
 const REQUESTS_MIN: u64 = 40;
 
-/// One in parts per million.
+/// 1.0 in parts per million.
 const MILLION: u64 = 1_000_000;
 
 /// Largest factor by which a workload may be enlarged.
 const SCALE_PPM_MAX: u64 = 100 * MILLION;
 
-/// How much of an application is run: requests, bytes and duration are multiplied, shares and sizes stay.
+/// The fraction of an application to run: requests, bytes and duration are multiplied, shares and sizes stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// Parts per million.
@@ -30,10 +30,10 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// All of it.
+    /// The whole application.
     pub const WHOLE: Self = Self { ppm: MILLION };
 
-    /// A number at this scale, rounded to the nearest.
+    /// Scales a number, rounded to the nearest integer.
     #[must_use]
     pub fn of(self, number: u64) -> u64 {
         let product = u128::from(number) * u128::from(self.ppm) + u128::from(MILLION / 2);
@@ -41,7 +41,7 @@ impl Scale {
     }
 }
 
-/// One request of a stream, before it has its time.
+/// One request of a stream, before it is assigned a time.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     file: u64,
@@ -51,10 +51,10 @@ struct Request {
 }
 
 impl Application {
-    /// The trace of this application for a seed, at a scale.
+    /// Generates the trace of this application for a seed, at a scale.
     ///
     /// # Errors
-    /// [`BenchError::Spec`] when the scale leaves too few requests for the shares, or is far too large.
+    /// [`BenchError::Spec`] if the scale leaves too few requests for the shares, or is far too large.
     pub fn generate(&self, seed: u64, scale: Scale) -> Result<Trace, BenchError> {
         let count = scale.of(self.requests());
         if count < REQUESTS_MIN || scale.ppm > SCALE_PPM_MAX {
@@ -146,7 +146,7 @@ impl Application {
             .collect())
     }
 
-    /// When requests come: the first at 0, the last at the duration.
+    /// Issue times of the requests: the first at 0, the last at the duration.
     fn times(&self, seed: u64, scale: Scale, count: u64) -> Result<Vec<u64>, BenchError> {
         let duration_ns = scale.of(self.duration_ms.value * 1_000_000);
         let mut random = Random::named(seed, "gaps");
@@ -170,7 +170,7 @@ impl Application {
     }
 }
 
-/// Chooses this share of `count` places, none of the first `spared`, exactly.
+/// Selects exactly this share of `count` positions at random, never one of the first `spared`.
 fn chosen(count: u64, permille: u64, spared: u64, random: &mut Random) -> Vec<bool> {
     let free = count - spared;
     let wanted = ((count * permille + 500) / 1000).min(free);
@@ -179,7 +179,7 @@ fn chosen(count: u64, permille: u64, spared: u64, random: &mut Random) -> Vec<bo
     (0..spared).map(|_| false).chain(places).collect()
 }
 
-/// Runs of `length` of the largest number, and between them the others, in the order in which they were.
+/// Groups the largest numbers into runs of `length`; the others go between the runs, in their original order.
 fn largest_in_runs(numbers: &[u64], length: usize) -> Vec<u64> {
     let largest = numbers.iter().max().copied().unwrap_or_default();
     let (whole, others): (Vec<u64>, Vec<u64>) = numbers.iter().partition(|number| **number == largest);
@@ -194,7 +194,7 @@ fn largest_in_runs(numbers: &[u64], length: usize) -> Vec<u64> {
     ordered
 }
 
-/// File and offset of each request: a run of requests that continue each other begins at a random place.
+/// File and offset of each request: a run of consecutive requests begins at a random offset.
 fn positions(
     place: Place,
     scale: Scale,
@@ -230,12 +230,12 @@ fn positions(
     found
 }
 
-/// Builds the trace; one thread makes all calls.
+/// Builds the trace; all calls belong to one thread.
 struct Writer {
     trace: Trace,
     open: HashMap<(usize, u64), Handle>,
     in_order: Vec<Handle>,
-    /// Files that the trace makes: they are synced before they are closed.
+    /// Files that the trace creates: they are synced before they are closed.
     made: Vec<Handle>,
     last_ns: u64,
 }

@@ -1,15 +1,16 @@
-//! Applications of phones as workloads: generators that meet the published characteristics exactly.
+//! Phone applications as workloads: generators that meet the published characteristics exactly.
 //!
-//! A generator is a table (see [`Application`]) and a pure function of seed and scale that makes a trace of it; the
-//! replayer runs the trace. Each number of a table carries a label: published, derived, or assumed. Everything that a
-//! source states is a [`Claim`], and [`Application::check`] holds any measured trace against all of them: tests do so
-//! with the generated trace, and with what really arrived at a file system.
+//! A generator is a table (see [`Application`]) and a pure function of seed and scale that generates a trace from it;
+//! the replayer runs the trace. Each number of a table is labelled published, derived, or assumed. Everything that a
+//! source states is a [`Claim`], and [`Application::check`] compares any measured trace with all claims: the tests do
+//! so for the generated trace, and for the calls that actually reached a file system.
 //!
-//! Two layers are never mixed: applications recorded as calls on files run as calls on files, those recorded as block
-//! requests run on one image file that stands for the partition. Each says in tables, output and records which it is.
+//! The two layers are never mixed: applications recorded as calls on files run as calls on files; those recorded as
+//! block requests run on one image file that stands for the partition. Tables, output and records name the layer.
 //!
-//! What it is not: a recording. The order of reads and writes is random, gaps do not depend on each other, one thread
-//! makes all calls, and what the sources do not say is borrowed or guessed, with the reason in the label.
+//! The generated traces are not recordings: the order of reads and writes is random, gaps are independent of each
+//! other, one thread makes all calls, and values that the sources do not give are borrowed or guessed, with the
+//! reason in the label.
 
 mod blocks;
 mod calls;
@@ -29,12 +30,12 @@ pub use table::{
     Application, Claim, Direction, Labelled, Origin, Place, Relation, Spread, Statistic, Stream,
 };
 
-/// Every application, those of calls on files first.
+/// All applications, those recorded as calls on files first.
 pub fn applications() -> impl Iterator<Item = &'static Application> {
     calls::APPLICATIONS.iter().chain(&blocks::APPLICATIONS)
 }
 
-/// The application of this name.
+/// Looks up an application by name.
 #[must_use]
 pub fn application(name: &str) -> Option<&'static Application> {
     applications().find(|application| application.name == name)

@@ -1,4 +1,4 @@
-//! Runs a generated application with the replayer, and says in the record what it was.
+//! Replays a generated application and adds its identity and claims to the record.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -17,44 +17,44 @@ use crate::replay::{self, DirectIo, ReplayOutcome, ReplaySpec, Speed};
 use crate::spec::Cache;
 use crate::workload::{Measurement, Outcome, TextForm, Workload};
 
-/// How block requests are made; system calls are made as they are.
+/// How block requests are issued; this does not affect system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockRequests {
-    /// Through the page cache where the source says that they are buffered, past it otherwise.
+    /// Through the page cache if the source says that they are buffered, otherwise with direct I/O.
     AsStated,
-    /// Past the page cache, all of them.
+    /// All with direct I/O.
     Direct,
 }
 
-/// A run of an application.
+/// The specification of an application run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppSpec {
-    /// An existing directory; the run makes one of its own inside.
+    /// An existing directory; the run creates its own directory inside.
     pub directory: PathBuf,
-    /// Which application.
+    /// The application to run.
     pub application: &'static Application,
-    /// How much of it.
+    /// The fraction of the application to run.
     pub scale: Scale,
-    /// When requests are made.
+    /// The timing of the requests.
     pub speed: Speed,
-    /// How block requests are made.
+    /// How block requests are issued.
     pub block_requests: BlockRequests,
-    /// Page cache when the window begins: `Cold` or `AsIs`.
+    /// Page cache state when the window begins: `Cold` or `AsIs`.
     pub cache: Cache,
-    /// Decides order, sizes, gaps and places, and the contents.
+    /// Determines order, sizes, gaps, offsets and contents.
     pub seed: u64,
-    /// Leaves the files where they are.
+    /// Keeps the files after the run.
     pub keep_files: bool,
 }
 
-/// What a run did.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppOutcome {
-    /// The run.
+    /// The specification of the run.
     pub spec: AppSpec,
-    /// What was generated.
+    /// Statistics of the generated trace.
     pub generated: Statistics,
-    /// What the replay did.
+    /// The outcome of the replay.
     pub replay: ReplayOutcome,
 }
 
@@ -92,7 +92,7 @@ pub fn run(spec: &AppSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result
 }
 
 impl AppOutcome {
-    /// What was asked for and what the source states, for people.
+    /// Human-readable summary: the request, and the source's claims beside the generated values.
     #[must_use]
     pub fn describe(&self) -> String {
         let application = self.spec.application;
@@ -128,8 +128,8 @@ impl AppOutcome {
 }
 
 impl Measurement for AppOutcome {
-    /// The outcome of the replay, with the application that was replayed. Buffered block I/O is no note where the
-    /// application asks for it.
+    /// The outcome of the replay, with the application. Buffered block I/O is not a caveat if the application asks
+    /// for it.
     fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
         let text = self.describe() + "\n";
         let claims: Vec<Value> = self.checked().iter().map(shown).collect();

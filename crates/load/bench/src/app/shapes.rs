@@ -1,7 +1,7 @@
-//! Distributions that generators draw from.
+//! Distributions that the generators draw from.
 //!
 //! Most are the shares measured on the public block traces of a Nexus 5 (30 traces of the group that published the
-//! five applications of the MTD-array study; the numbers in front of each name are those of its log). They were seen
+//! five applications of the MTD-array study; the numbers before each name are those of its log). They were recorded
 //! below the page cache: an application of system calls that borrows one says so in its label.
 
 use super::exact::{Bucket, Keep};
@@ -29,7 +29,7 @@ const fn sizes(shares: [u64; 9]) -> [Bucket; 9] {
     buckets
 }
 
-/// Upper ends of the ranges of gaps, in microseconds; the last stands for all above 3 s.
+/// Upper bounds of the gap ranges, in microseconds; the last range holds all gaps above 3 s.
 const GAP_ENDS_US: [u64; 11] = [
     100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000,
 ];
@@ -94,10 +94,10 @@ pub(super) const GAPS_161: Spread = shape(&gaps([34, 3, 15, 18, 13, 6, 3, 3, 1, 
 pub(super) const GAPS_166: Spread = shape(&gaps([13, 3, 12, 25, 21, 5, 3, 2, 3, 4, 10]));
 pub(super) const GAPS_181: Spread = shape(&gaps([8, 4, 8, 38, 28, 6, 3, 2, 3, 1, 0]));
 
-/// Half small, the rest pieces of about 512 KiB.
+/// About half are small; the rest are pieces of about 512 KiB.
 pub(super) const VIDEO_WRITES: Spread = shape(&[bucket(0, 4, 49), bucket(4, 256, 6), bucket(384, 512, 45)]);
 
-/// The sizes that are frequent in system-call traces of two social applications: 36, 256, 1024 and 4096 bytes.
+/// The frequent sizes in system-call traces of two social applications: 36, 256, 1024 and 4096 bytes.
 pub(super) const SMALL_CALLS: Spread = shape(&[
     Bucket {
         above: 0,
@@ -163,7 +163,8 @@ pub(super) const SYNCED_FILES: Spread = exact(&[
     bucket(256, 512, 7),
 ]);
 
-/// About half are the largest that the I/O scheduler builds. These are large files: pieces of it follow each other for 32 MiB.
+/// About half have the largest size that the I/O scheduler builds. They come from large files: consecutive pieces for
+/// 32 MiB.
 pub(super) const PACKAGE_WRITES: Spread = Spread {
     order: Order::LargestInRuns(64),
     ..exact(&[
@@ -174,7 +175,7 @@ pub(super) const PACKAGE_WRITES: Spread = Spread {
     ])
 };
 
-/// 64 % of 4 KiB.
+/// 64 % are 4 KiB.
 pub(super) const DATABASE_WRITES: Spread = exact(&[
     bucket(0, 4, 64),
     bucket(4, 8, 10),

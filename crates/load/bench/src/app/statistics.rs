@@ -1,7 +1,7 @@
-//! What a trace is like, measured: of a generated one, and of what strace saw arrive at a file system.
+//! Statistics of a trace: of a generated one, or of the calls that strace recorded at a file system.
 //!
-//! A request is sequential when it begins where one of the last eight of its direction in the same file ended:
-//! streams that take turns do not make each other random. A request is synchronous when the next call is a sync.
+//! A request is sequential if it begins at the end of one of the last eight requests of its direction in the same
+//! file: interleaved streams do not make each other random. A request is synchronous if the next call is a sync.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,13 +12,13 @@ use super::blocks::DATA_START_BYTES;
 use super::generate::Scale;
 use super::table::{Application, Claim, Direction, Relation, Statistic};
 
-/// Streams that may take turns in one file.
+/// Number of interleaved streams that are recognized in one file.
 const STREAMS: usize = 8;
 
 const LARGE_BYTES: u64 = 256 << 10;
 const SMALL_BYTES: u64 = 4096;
 
-/// Counts over the reads and writes of a trace; opens, closes and syncs are no requests.
+/// Counts over the reads and writes of a trace; opens, closes and syncs are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is the count that it is named for")]
 pub struct Statistics {
@@ -36,14 +36,14 @@ pub struct Statistics {
     pub sequential_reads: u64,
     pub sequential_writes: u64,
     pub synced_writes: u64,
-    /// Reads in the part of a partition that holds file data.
+    /// Reads in the partition's file data area.
     pub data_reads: u64,
-    /// Writes in the part of a partition that holds file data.
+    /// Writes in the partition's file data area.
     pub data_writes: u64,
 }
 
 impl Statistics {
-    /// Measures a trace of either layer.
+    /// Computes the statistics of a trace of either layer.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
         let mut found = Self::default();
@@ -111,7 +111,7 @@ impl Statistics {
         self.reads + self.writes
     }
 
-    /// The value of one statistic; not finite where it is not defined.
+    /// The value of one statistic; not finite if it is undefined.
     #[must_use]
     pub fn value(&self, statistic: Statistic) -> f64 {
         let percent = |part: u64, whole: u64| 100.0 * nearest_f64(part) / nearest_f64(whole);
@@ -148,21 +148,21 @@ const fn is_sync(action: &Action) -> bool {
     )
 }
 
-/// A claim of the source beside what was measured.
+/// A claim of the source beside the measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checked {
-    /// What the source states, at scale 1.
+    /// The source's claim, at scale 1.
     pub claim: Claim,
-    /// What it means at the scale of the run.
+    /// The expected value at the scale of the run.
     pub expected: f64,
-    /// What was measured.
+    /// The measured value.
     pub found: f64,
     /// Whether they agree, to the precision of the source; a scaled run may be off by the rounding of its counts.
     pub agrees: bool,
 }
 
 impl Application {
-    /// Holds what was measured of a run at `scale` against everything that the source states.
+    /// Compares the statistics of a run at `scale` with all claims of the source.
     #[must_use]
     pub fn check(&self, measured: &Statistics, scale: Scale) -> Vec<Checked> {
         let factor = nearest_f64(scale.ppm) / 1e6;
@@ -192,7 +192,7 @@ impl Application {
             .collect()
     }
 
-    /// How far rounding the counts of each stream can move a statistic.
+    /// The largest error that rounding the counts of each stream causes in a statistic.
     fn rounding(&self, statistic: Statistic, measured: &Statistics) -> f64 {
         let streams = u64::try_from(self.streams.len()).unwrap_or(u64::MAX);
         let requests = match statistic {

@@ -1,4 +1,4 @@
-//! What an application is made of, every number with a label that says where it comes from.
+//! The table of an application; each number is labelled with its origin.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use results::call_trace::Layer;
 
 use super::exact::{Bucket, Keep};
 
-/// Where a number comes from.
+/// The origin of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It stands in the source.
+    /// Stated in the source.
     Published,
-    /// It follows from published numbers by arithmetic.
+    /// Computed from published numbers.
     Derived,
-    /// The source does not say; it was chosen, for the reason given.
+    /// Not in the source; chosen for the reason given.
     Assumed,
 }
 
@@ -35,14 +35,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A number and where it comes from.
+/// A number and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Labelled<T> {
     /// The number.
     pub value: T,
-    /// How it is known.
+    /// How the number is known.
     pub origin: Origin,
-    /// From where, or for what reason.
+    /// The place in the source, or the reason for the choice.
     pub reason: &'static str,
 }
 
@@ -70,16 +70,16 @@ pub(super) const fn assumed<T: Copy>(value: T, reason: &'static str) -> Labelled
     }
 }
 
-/// Whether requests read or write.
+/// The direction of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// They read.
+    /// Reads.
     Read,
-    /// They write.
+    /// Writes.
     Write,
 }
 
-/// How sizes or gaps are spread.
+/// The distribution of sizes or gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     pub(super) buckets: &'static [Bucket],
@@ -87,92 +87,92 @@ pub struct Spread {
     pub(super) order: Order,
 }
 
-/// In which order sizes come.
+/// The order of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Any.
+    /// Random.
     Shuffled,
-    /// So many of the largest size one after the other, as large files are written; the others between these.
+    /// Runs of N requests of the largest size, as when large files are written; the other sizes between the runs.
     LargestInRuns(usize),
 }
 
-/// Where requests go.
+/// The target of a stream's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Existing files of a folder, open from their first use to the end.
+    /// Existing files of a folder, each open from its first use to the end.
     Files {
         /// Name of the folder.
         folder: &'static str,
-        /// How many files.
+        /// Number of files.
         count: u64,
-        /// Bytes of all together.
+        /// Total size of all files.
         bytes: u64,
     },
-    /// A file that is made, written from its start, and synced before it is closed.
+    /// A file that is created, written from its start, and synced before it is closed.
     NewFile {
         /// Its name.
         name: &'static str,
     },
     /// A part of the partition, for block requests.
     Region {
-        /// First byte.
+        /// Start offset.
         start_bytes: u64,
-        /// Its length.
+        /// Length.
         bytes: u64,
     },
 }
 
-/// Requests of one kind. All counts are for the whole run, at scale 1.
+/// Requests of one kind. All counts are for the whole run at scale 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
-    /// What it is.
+    /// The stream's name.
     pub name: &'static str,
-    /// Whether it reads.
+    /// Whether the stream reads or writes.
     pub direction: Direction,
-    /// Requests.
+    /// Number of requests.
     pub requests: Labelled<u64>,
-    /// Bytes that they move.
+    /// Bytes transferred.
     pub bytes: Labelled<u64>,
-    /// Sizes of requests, bytes.
+    /// Request sizes in bytes.
     pub sizes: Labelled<Spread>,
-    /// Of 1000 requests, those that begin where the one before ended.
+    /// Requests per 1000 that begin at the end of the previous one.
     pub sequential_permille: Labelled<u64>,
-    /// Of 1000 requests, those that are followed by a sync.
+    /// Requests per 1000 that are followed by a sync.
     pub synced_permille: Labelled<u64>,
-    /// Where they go.
+    /// The target of the requests.
     pub place: Labelled<Place>,
 }
 
-/// Something that the source states about the whole application.
+/// A statement of the source about the whole application.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
-    /// What is stated.
+    /// The statistic.
     pub statistic: Statistic,
     /// The number, in the unit of the statistic, at scale 1.
     pub value: f64,
-    /// How it is stated.
+    /// How the value is bounded.
     pub relation: Relation,
 }
 
-/// How a source states a number.
+/// How the source bounds a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Relation {
-    /// The number, with this precision (half of its last digit).
+    /// The value, to this precision (half a unit of its last digit).
     Within(f64),
-    /// "Over" the number.
+    /// The source says "over".
     AtLeast,
-    /// "At most" the number.
+    /// The source says "at most".
     AtMost,
 }
 
-/// What can be stated about a trace. Percentages are of counts of reads and writes, if nothing else is said.
+/// A statistic of a trace. Percentages are of the number of reads and writes unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
-    /// Reads and writes.
+    /// Number of reads and writes.
     Requests,
     /// From the first request to the last, seconds.
     DurationSeconds,
-    /// Reads of all requests, percent.
+    /// Reads as a percentage of all requests.
     ReadPercent,
     /// Bytes read, 10^6.
     ReadMegabytes,
@@ -186,28 +186,28 @@ pub enum Statistic {
     LargestBytes,
     /// Mean time between requests, milliseconds.
     MeanGapMilliseconds,
-    /// Writes above 256 KiB of all writes, percent.
+    /// Writes above 256 KiB as a percentage of all writes.
     LargeWritePercent,
-    /// Writes of 4 KiB of all writes, percent.
+    /// Writes of 4 KiB or less as a percentage of all writes.
     SmallWritePercent,
-    /// Sequential of all requests, percent.
+    /// Sequential requests as a percentage of all requests.
     SequentialPercent,
-    /// Not sequential of all writes, percent.
+    /// Non-sequential writes as a percentage of all writes.
     RandomWritePercent,
-    /// Followed by a sync, of all writes, percent.
+    /// Writes followed by a sync as a percentage of all writes.
     SyncedWritePercent,
-    /// Not followed by a sync, of all requests, percent.
+    /// Requests not followed by a sync as a percentage of all requests.
     BufferedPercent,
-    /// Writes to file data of all requests, percent.
+    /// Writes to file data as a percentage of all requests.
     DataWritePercent,
-    /// Writes to file data of all writes, percent.
+    /// Writes to file data as a percentage of all writes.
     DataOfWritesPercent,
-    /// Reads of file data of all reads, percent.
+    /// Reads of file data as a percentage of all reads.
     DataOfReadsPercent,
 }
 
 impl Statistic {
-    /// A few words with the unit.
+    /// A short description with the unit.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -232,7 +232,7 @@ impl Statistic {
         }
     }
 
-    /// True for what grows with the scale of a run.
+    /// True for statistics that grow with the scale of a run.
     #[must_use]
     pub const fn scales(self) -> bool {
         matches!(
@@ -242,28 +242,28 @@ impl Statistic {
     }
 }
 
-/// An application: its layer, its streams, when requests come, and what the source states of it.
+/// An application: its layer, its streams, the timing of its requests, and the claims of its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Application {
-    /// How it is called on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What its user did.
+    /// The user's activity.
     pub title: &'static str,
-    /// Where its requests were seen: the two layers are never mixed.
+    /// The layer at which the requests were recorded; the two layers are never mixed.
     pub layer: Layer,
-    /// Who published it.
+    /// The publication.
     pub source: &'static str,
-    /// What the source states.
+    /// The source's statements.
     pub claims: &'static [Claim],
-    /// From the first request to the last.
+    /// Time from the first request to the last.
     pub duration_ms: Labelled<u64>,
-    /// Times between requests; one factor makes them meet the duration.
+    /// Times between requests, scaled by one factor to meet the duration.
     pub gaps: Labelled<Spread>,
-    /// Block requests through the page cache instead of past it. System calls are always buffered.
+    /// Whether block requests go through the page cache instead of direct I/O. System calls are always buffered.
     pub buffered: Labelled<bool>,
-    /// What it does.
+    /// The streams of requests.
     pub streams: &'static [Stream],
-    /// The scale of a run that does not ask for another: under a minute at 50 MB/s.
+    /// The default scale of a run: under a minute at 50 MB/s.
     pub usual_scale_ppm: u64,
 }
 
