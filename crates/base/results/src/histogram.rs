@@ -1,8 +1,8 @@
-//! Latencies in logarithmic buckets of less than 1 % width: small to keep, exact to merge.
+//! Latency histogram with logarithmic buckets of less than 1 % width: small to store, exact to merge.
 //!
-//! Smallest, largest and sum are kept exactly beside the buckets. In JSON a histogram shows the percentiles for
-//! people and carries its non-empty buckets for machines: reading it back gives the same histogram, and the
-//! percentiles are computed again from the buckets, never trusted.
+//! Minimum, maximum and sum are kept exactly beside the buckets. The JSON form shows percentiles for people and
+//! carries the non-empty buckets for machines. Reading it back gives the same histogram; percentiles are recomputed
+//! from the buckets, never taken from the file.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -12,7 +12,7 @@ use crate::statistics::nearest_f64;
 /// Two significant digits keep each bucket under 1 % wide and a histogram of all 64-bit values under 60 KiB.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
-/// How often each latency occurred.
+/// Latency histogram with exact minimum, maximum and sum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyHistogram {
     buckets: Histogram<u64>,
@@ -46,13 +46,13 @@ impl LatencyHistogram {
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
-    /// Adds `count` latencies that lie in the bucket of `latency_ns`, of which extremes and sum are not known: for who
-    /// counts in buckets of the same widths, and calls [`Self::set_exact`] in the end.
+    /// Adds `count` latencies to the bucket of `latency_ns` without updating minimum, maximum and sum. For callers
+    /// that count in buckets of the same widths and call [`Self::set_exact`] at the end.
     pub fn record_bucket(&mut self, latency_ns: u64, count: u64) {
         self.record_many(latency_ns, count);
     }
 
-    /// Says exactly what buckets know roughly.
+    /// Sets the exact sum, minimum and maximum after [`Self::record_bucket`].
     pub const fn set_exact(&mut self, sum_ns: u128, min_ns: u64, max_ns: u64) {
         self.sum_ns = sum_ns;
         self.min_ns = min_ns;
@@ -69,27 +69,27 @@ impl LatencyHistogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Latencies recorded.
+    /// Number of latencies recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.len()
     }
 
-    /// How many latencies are above `limit_ns`; those within 1 % of the limit may fall on either side.
+    /// Number of latencies above `limit_ns`; those within 1 % of the limit may fall on either side.
     #[must_use]
     pub fn count_above(&self, limit_ns: u64) -> u64 {
         let end = self.buckets.highest_equivalent(limit_ns);
         self.count() - self.buckets.count_between(0, end)
     }
 
-    /// The latency that `percent` of all operations did not exceed; at most 1 % above the true value and never
-    /// above the largest. 0 when empty.
+    /// The latency that `percent` of all operations did not exceed: at most 1 % above the true value, and never above
+    /// the maximum. 0 when empty.
     #[must_use]
     pub fn percentile_ns(&self, percent: f64) -> u64 {
         self.buckets.value_at_quantile(percent / 100.0).min(self.max_ns)
     }
 
-    /// The standard deviation of all latencies, to the width of a bucket; 0 when empty.
+    /// The standard deviation of all latencies, to bucket precision; 0 when empty.
     #[must_use]
     pub fn standard_deviation_ns(&self) -> f64 {
         self.buckets.stdev()
@@ -101,7 +101,7 @@ impl LatencyHistogram {
         if self.count() == 0 {
             return None;
         }
-        // The sum of more than 2^64 ns is 584 years of latency: saturating cannot happen in a real run.
+        // More than 2^64 ns in sum is 584 years of latency: no real run saturates.
         let sum_ns = nearest_f64(u64::try_from(self.sum_ns).unwrap_or(u64::MAX));
         Some(LatencySummary {
             count: self.count(),
@@ -128,7 +128,7 @@ impl Default for LatencyHistogram {
     }
 }
 
-/// The percentiles of one histogram.
+/// Count, mean, extremes and percentiles of one histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[expect(
     missing_docs,
@@ -147,7 +147,7 @@ pub struct LatencySummary {
     pub max_ns: u64,
 }
 
-/// The JSON form. `summary` is written for people and skipped when read.
+/// The JSON form. `summary` is for people and is ignored when read.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]

@@ -1,16 +1,18 @@
-//! Confidence intervals without an assumed distribution, and when to say that a machine was too noisy to tell.
+//! Distribution-free confidence intervals, and detection of machines too noisy for a verdict.
 //!
-//! The interval of a median is a pair of order statistics: of `n` independent runs, the `k`-th smallest and the `k`-th
-//! largest value hold the true median between them with probability `1 - 2 P(B < k)`, where `B` counts heads of `n`
-//! fair coins. The largest `k` that keeps [`WANTED_COVERAGE`] is taken. Below six runs no `k` does: the interval is
-//! then the whole range, with the coverage that it really has (0.94 of five runs, 0.75 of three, 0 of one).
+//! The interval of a median is a pair of order statistics: of `n` independent runs, the `k`-th smallest and the
+//! `k`-th largest value hold the true median between them with probability `1 - 2 P(B < k)`, where `B` counts heads
+//! of `n` fair coins. The largest `k` that keeps [`WANTED_COVERAGE`] is used. Below six runs no `k` does: the
+//! interval is then the whole range, with its actual coverage (0.94 for five runs, 0.75 for three, 0 for one).
 //!
-//! Two groups of runs that were not interleaved are compared by all ratios of a run of one and a run of the other
-//! (Hodges and Lehmann; the rank sum of Mann and Whitney counts how many to leave out at each end). That assumes that
-//! the groups differ by a factor, and nothing about the shape. Above [`PAIRS_MAX`] pairs the intervals of both medians
-//! are divided instead, each with half of the error: wider, but with so many runs narrow anyway.
+//! Two groups of runs that were not interleaved are compared by all ratios of a run of one group to a run of the
+//! other (Hodges and Lehmann; the rank sum of Mann and Whitney gives the number to cut off at each end). This assumes
+//! that the groups differ by a factor, and nothing about the shape of the distribution. Above [`PAIRS_MAX`] pairs,
+//! the intervals of both medians are divided instead, each with half of the error: wider, but narrow enough with that
+//! many runs.
 //!
-//! Neither sees what all runs have in common (a full device, a slow clock): it is about repeating, not about truth.
+//! Neither method detects a systematic error common to all runs (a full device, a slow clock): intervals describe
+//! repeatability, not truth.
 
 use std::fmt;
 
@@ -20,28 +22,28 @@ use crate::rate::has_own_speed;
 use crate::record::{RunRecord, counter};
 use crate::statistics::{PairedRatio, Summary, nearest_f64};
 
-/// The coverage that intervals have where there are enough runs.
+/// Coverage of intervals when there are enough runs.
 pub const WANTED_COVERAGE: f64 = 0.95;
 
-/// Below this coverage no difference is claimed.
+/// Minimum coverage for claiming a difference.
 pub const CLAIM_COVERAGE: f64 = 0.90;
 
-/// Pairs of runs up to which two groups are compared exactly.
+/// Maximum number of pairs of runs for the exact comparison of two groups.
 pub const PAIRS_MAX: usize = 1024;
 
-/// An interval of a median wider than this part of it is noise.
+/// A median whose interval is wider than this fraction of it is noisy.
 pub const NOISY_WIDTH: f64 = 0.10;
 
-/// Processor time taken by the hypervisor above this is noise.
+/// CPU steal time above this is noise.
 pub const NOISY_STEAL_PERCENT: f64 = 2.0;
 
-/// Processor time of others above this is noise.
+/// CPU time of other processes above this is noise.
 pub const NOISY_LOAD_PERCENT: f64 = 25.0;
 
 /// A value with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Values (of two groups: the smaller group's) that it rests on.
+    /// Number of values (for two groups: of the smaller group).
     pub count: usize,
     /// The median, or the ratio.
     pub value: f64,
@@ -49,11 +51,11 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Probability, from 0 to 1, with which such an interval holds the true value.
+    /// Probability, from 0 to 1, that such an interval holds the true value.
     pub coverage: f64,
 }
 
-/// What a ratio with its interval says.
+/// Verdict on a ratio with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RatioVerdict {
@@ -61,9 +63,9 @@ pub enum RatioVerdict {
     Higher,
     /// The whole interval is below 1.
     Lower,
-    /// The interval holds 1.
+    /// The interval contains 1.
     NoDifference,
-    /// The interval has less than [`CLAIM_COVERAGE`]: nothing can be said.
+    /// The coverage is below [`CLAIM_COVERAGE`]: no verdict is possible.
     TooFewRuns,
 }
 
@@ -79,21 +81,21 @@ impl fmt::Display for RatioVerdict {
 }
 
 impl Estimate {
-    /// The median of values with its interval; `None` without finite values. Others are left out.
+    /// The median of the finite values with its interval; `None` if there are none.
     #[must_use]
     pub fn of_median(values: &[f64]) -> Option<Self> {
         Self::of_median_covering(values, WANTED_COVERAGE)
     }
 
-    /// The median of ratios that were formed inside each round.
+    /// The median of ratios formed within rounds.
     #[must_use]
     pub fn of_paired_ratio(paired: &PairedRatio) -> Option<Self> {
         let ratios: Vec<f64> = paired.ratios.iter().map(|round| round.value).collect();
         Self::of_median(&ratios)
     }
 
-    /// Measured over baseline, of two groups of runs that are not paired. `None` when one of them has no positive,
-    /// finite value; other values are left out.
+    /// Ratio of measured to baseline for two unpaired groups of runs. Uses positive, finite values only; `None` when
+    /// a group has none.
     #[must_use]
     pub fn of_ratio(baseline: &[f64], measured: &[f64]) -> Option<Self> {
         let usable = |values: &[f64]| -> Vec<f64> {
@@ -134,16 +136,16 @@ impl Estimate {
         })
     }
 
-    /// Width of the interval as a part of the value; `None` when the value is 0 or rests on one run.
+    /// Width of the interval relative to the value; `None` when the value is 0 or rests on one run.
     #[must_use]
     pub fn relative_width(&self) -> Option<f64> {
         (self.value != 0.0 && self.count > 1).then(|| (self.high - self.low) / self.value.abs())
     }
 
-    /// What the value, taken as a ratio, says.
+    /// Verdict on the value as a ratio.
     #[must_use]
     pub fn verdict(&self) -> RatioVerdict {
-        // Three runs each have exactly 0.9, or a rounding error less.
+        // Three runs in each group give exactly 0.9, up to a rounding error.
         if self.coverage < CLAIM_COVERAGE - 1e-9 {
             RatioVerdict::TooFewRuns
         } else if self.low > 1.0 {
@@ -170,9 +172,9 @@ impl Estimate {
     }
 }
 
-/// How many of `count` sorted values to leave out at each end so that the coverage stays at least `wanted`, and the
-/// coverage then; nothing is left out when none keeps it. `chances[i]` is how probable it is that exactly `i` of the
-/// values lie below the true one.
+/// Returns the number of sorted values to cut off at each end such that the coverage stays at least `wanted`, and the
+/// resulting coverage. Cuts off nothing if no cut keeps it. `chances[i]` is the probability that exactly `i` of the
+/// `count` values lie below the true one.
 fn outermost(chances: &[f64], count: usize, wanted: f64) -> (usize, f64) {
     let (mut cut, mut below) = (0, chances[0]);
     let mut coverage = (1.0 - 2.0 * below).max(0.0);
@@ -187,8 +189,8 @@ fn outermost(chances: &[f64], count: usize, wanted: f64) -> (usize, f64) {
     (cut, coverage)
 }
 
-/// How probable each number of heads of so many fair coins is. Weights grow from the middle outwards, as the first
-/// probability itself would be zero to a floating-point number from 1,075 coins on.
+/// Binomial distribution of heads for `coins` fair coins. Weights grow from the middle outwards, because the
+/// probability of zero heads underflows to 0 from 1,075 coins on.
 fn coin_chances(coins: usize) -> Vec<f64> {
     let float = |number: usize| nearest_f64(u64::try_from(number).unwrap_or(u64::MAX));
     let mut weights = vec![1.0; coins + 1];
@@ -203,8 +205,8 @@ fn coin_chances(coins: usize) -> Vec<f64> {
     weights.iter().map(|weight| weight / sum).collect()
 }
 
-/// How probable each number of pairs "measured below baseline" is when both groups are alike: of `n + m` runs in
-/// order, the largest is one of the `n` with probability `n / (n + m)` and then lies above all `m`.
+/// Null distribution of the number of pairs "measured below baseline": of `n + m` runs in order, the largest is one
+/// of the `n` with probability `n / (n + m)` and then lies above all `m`.
 fn rank_sum_chances(rows: usize, columns: usize) -> Vec<f64> {
     let float = |number: usize| nearest_f64(u64::try_from(number).unwrap_or(u64::MAX));
     let mut above: Vec<Vec<f64>> = vec![vec![1.0]; columns + 1];
@@ -226,7 +228,7 @@ fn rank_sum_chances(rows: usize, columns: usize) -> Vec<f64> {
     above.swap_remove(columns)
 }
 
-/// Why repeated runs on a machine are too noisy to tell small differences.
+/// Reasons why repeated runs on a machine are too noisy to show small differences.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum Noise {
@@ -234,7 +236,7 @@ pub enum Noise {
     WideInterval {
         /// The operation.
         operation: String,
-        /// Width as a part of the median.
+        /// Width of the interval relative to the median.
         relative_width: f64,
     },
     /// The hypervisor took processor time.
@@ -242,7 +244,7 @@ pub enum Noise {
         /// Median share of all processors.
         percent: f64,
     },
-    /// Others than the workers used the processors.
+    /// Processes other than the workers used the processors.
     OtherLoad {
         /// Median share of all processors.
         percent: f64,
@@ -250,7 +252,7 @@ pub enum Noise {
 }
 
 impl Noise {
-    /// Everything that is noisy about repeated runs of one workload. Incomplete runs are left out.
+    /// All noise in repeated runs of one workload. Incomplete runs are skipped.
     #[must_use]
     pub fn of(records: &[RunRecord]) -> Vec<Self> {
         let records: Vec<&RunRecord> = records.iter().filter(|record| record.complete).collect();
@@ -318,8 +320,8 @@ impl fmt::Display for Noise {
     }
 }
 
-/// Share of all processors used by anyone but the workers. The workers' time is divided by the longest window of a
-/// sample, which is never longer than the whole run: the share of others is found too small rather than too large.
+/// CPU share of everything but the workers. The workers' time is divided by the longest window of a sample, which is
+/// never longer than the whole run: this underestimates the share of others rather than overestimating it.
 fn other_load_percent(record: &RunRecord) -> Option<f64> {
     let active = record.counters.get(counter::CPU_ACTIVE)?;
     let worker_ns = record.counters.get(counter::WORKER_CPU)?;
@@ -352,7 +354,7 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_median_is_that_of_the_published_tables() {
-        // Ranks of the 95 % interval of the median, as tables of the sign test give them.
+        // Ranks of the 95 % interval of the median, from tables of the sign test.
         for (count, rank, coverage) in [
             (6, 1, 0.96875),
             (9, 2, 0.9609375),

@@ -1,8 +1,8 @@
-//! Records in files: one JSON object on each line.
+//! Record files: one JSON object per line.
 //!
-//! A new file is written under the name `NAME.partial`, synced and renamed to `NAME` when it is finished (see `outfile`). A run
-//! that dies leaves the partial file, readable and marked by its name; it never leaves half a file under the
-//! name that was asked for. A history file is appended to, one synced line at a time.
+//! A new file is written as `NAME.partial`, synced, and renamed to `NAME` when it is finished (see `outfile`). A run
+//! that dies leaves a readable partial file, marked by its name; it never leaves half a file under the requested
+//! name. A history file is appended to, one synced line at a time.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,21 +14,21 @@ use thiserror::Error;
 
 use crate::record::{RunRecord, SCHEMA};
 
-/// Why records could not be written.
+/// Errors of writing records.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// A system call failed.
     #[error("{}: cannot {operation}: {source}", path.display())]
     Io {
-        /// What was tried (`create`, `write`, `sync`, `finish`).
+        /// Failed operation (`create`, `write`, `sync`, `finish`).
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// JSON has no such number; written as `null` it could not be read back.
+    /// A counter is not finite. JSON has no such number; written as `null`, it could not be read back.
     #[error("run `{label}` round {round}: counter {counter} is {value}, expected a finite number")]
     NotFinite {
         /// Label of the record.
@@ -37,7 +37,7 @@ pub enum WriteError {
         round: u32,
         /// Name of the counter.
         counter: String,
-        /// The value.
+        /// The value that is not finite.
         value: f64,
     },
     /// The workload value cannot be expressed in JSON.
@@ -47,13 +47,13 @@ pub enum WriteError {
         label: String,
         /// Round of the record.
         round: u32,
-        /// The encoder's answer.
+        /// The encoder's error.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Why records could not be read.
+/// Errors of reading records.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// A system call failed.
@@ -61,7 +61,7 @@ pub enum ReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -74,11 +74,11 @@ pub enum ReadError {
         line: u64,
         /// Beginning of the line.
         found: String,
-        /// The decoder's answer.
+        /// The decoder's error.
         #[source]
         source: serde_json::Error,
     },
-    /// The record has another format.
+    /// The record has another schema.
     #[error("{}, line {line}: expected schema {SCHEMA}, found `{found}`; \
              read it with the version of tidegate that wrote it", path.display())]
     Schema {
@@ -86,40 +86,40 @@ pub enum ReadError {
         path: PathBuf,
         /// Line, counted from 1.
         line: u64,
-        /// What the record says.
+        /// The schema named by the record.
         found: String,
     },
-    /// The schema is right and a field is missing or wrong.
+    /// The schema matches, but a field is missing or invalid.
     #[error("{}, line {line}: not a valid {SCHEMA} record: {source}", path.display())]
     Field {
         /// The file.
         path: PathBuf,
         /// Line, counted from 1.
         line: u64,
-        /// The decoder's answer, with the field.
+        /// The decoder's error, which names the field.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Writes a new file of records; it has its name only after [`RecordWriter::finish`].
+/// Writes a new file of records. The file gets its final name only in [`RecordWriter::finish`].
 #[derive(Debug)]
 pub struct RecordWriter {
     output: OutFile,
 }
 
 impl RecordWriter {
-    /// Starts `path`. An earlier partial file of that name is replaced, `path` itself is not touched yet.
+    /// Starts `path`. Replaces an earlier partial file of that name; `path` itself is not touched yet.
     ///
     /// # Errors
-    /// When the partial file cannot be made.
+    /// When the partial file cannot be created.
     pub fn create(path: &Path) -> Result<Self, WriteError> {
         let created = OutFile::create(path, Unfinished::Keep);
         let output = created.map_err(|source| failed("create", &partial_name(path), source))?;
         Ok(Self { output })
     }
 
-    /// Adds one record. After an error the partial file may end in half a line.
+    /// Appends one record. After an error the partial file may end in half a line.
     ///
     /// # Errors
     /// When a counter is not finite or the file cannot be written.
@@ -129,7 +129,7 @@ impl RecordWriter {
         written.map_err(|source| failed("write", self.output.path(), source))
     }
 
-    /// Syncs the file and gives it its name. After an error the records are in the partial file.
+    /// Syncs the file and renames it to its final name. After an error the records remain in the partial file.
     ///
     /// # Errors
     /// When the file cannot be synced or renamed.
@@ -142,7 +142,7 @@ impl RecordWriter {
     }
 }
 
-/// Adds one record to the end of a history file, made when missing, and syncs it.
+/// Appends one record to a history file and syncs it. Creates the file if it does not exist.
 ///
 /// # Errors
 /// When a counter is not finite or the file cannot be written.
@@ -155,10 +155,10 @@ pub fn append_record(path: &Path, record: &RunRecord) -> Result<(), WriteError> 
     file.sync_all().map_err(|source| failed("sync", path, source))
 }
 
-/// Reads every record of a file; empty lines are skipped.
+/// Reads all records of a file. Empty lines are skipped.
 ///
 /// # Errors
-/// At the first line that is not a record of this schema, with its number.
+/// At the first line that is not a record of this schema; the error gives its number.
 pub fn read_records(path: &Path) -> Result<Vec<RunRecord>, ReadError> {
     let unreadable = |source| ReadError::Io {
         path: path.to_owned(),
@@ -180,7 +180,7 @@ struct SchemaOnly {
     schema: String,
 }
 
-/// The schema is looked at before any other field, so that a record of another version is named as such.
+/// Checks the schema before any other field, so that a record of another version is reported as such.
 fn decode(path: &Path, line: u64, text: &str) -> Result<RunRecord, ReadError> {
     let path = path.to_owned();
     match serde_json::from_str::<SchemaOnly>(text) {

@@ -1,15 +1,15 @@
 //! Run records: what ran, on which machine and file system, every sample, and how two runs compare.
 //!
-//! This is the contract between those who measure (`bench`, `trace`), those who plan (`study`) and those who
-//! draw (`report`). Traces of calls, which `trace` records and `bench` replays, are in [`call_trace`]; those of block
-//! requests are in [`block_trace`]. It measures nothing and knows no workload: the description of the workload is a
-//! JSON value that its maker understands.
+//! This crate is the contract between the measuring crates (`bench`, `trace`), the planning crate (`study`) and the
+//! reporting crate (`report`). [`call_trace`] holds traces of calls, which `trace` records and `bench` replays;
+//! [`block_trace`] holds traces of block requests. The crate measures nothing and knows no workload: the description
+//! of a workload is an opaque JSON value.
 //!
 //! Invariants:
-//! - A record says everything that is needed to judge its numbers: command, version, kernel, file system, device.
+//! - A record has everything needed to judge its numbers: command, version, kernel, file system, device.
 //! - Units are in the names (`elapsed_ns`, `backing_writes_count`); numbers are as measured, never rounded.
-//! - A record of an interrupted run says `complete: false`, and comparisons leave it out.
-//! - The schema has a version; the reader refuses any other one and says which it found.
+//! - A record of an interrupted run has `complete: false`, and comparisons skip it.
+//! - The schema is versioned; the reader rejects any other version and names the version found.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

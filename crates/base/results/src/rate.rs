@@ -1,7 +1,7 @@
-//! One speed for each kind of operation: bytes a second where operations are large, operations a second elsewhere.
+//! Speed of an operation: throughput for large operations, operations per second for small ones.
 //!
-//! Small records, syncs and transactions are limited by how many there are; streams by how much they carry. The choice
-//! is made from what was really moved, so that it needs no knowledge of the workload.
+//! Small records, syncs and transactions are limited by their number, streams by their volume. The unit follows from
+//! the bytes actually moved, so no knowledge of the workload is needed.
 
 use std::fmt;
 
@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{RunRecord, Sample};
 
-/// From so many bytes an operation on, the speed is throughput.
+/// Average bytes per operation from which the speed is given as throughput.
 const LARGE_OPERATION_BYTES: u64 = 64 << 10;
 
-/// Happens once, inside of the window of another operation.
+/// An operation done once, inside the window of another operation.
 const FINAL_SYNC: &str = "final-sync";
 
-/// False for what is done once at the end of another operation's window: dividing by that window says nothing.
+/// False for an operation done once at the end of another operation's window, for which a rate over that window is
+/// meaningless.
 #[must_use]
 pub fn has_own_speed(sample: &Sample) -> bool {
     sample.operation != FINAL_SYNC
@@ -24,10 +25,10 @@ pub fn has_own_speed(sample: &Sample) -> bool {
 /// Unit of a speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RateUnit {
-    /// 10^6 bytes a second.
+    /// 10^6 bytes per second.
     #[serde(rename = "MB/s")]
     MbPerS,
-    /// Operations a second.
+    /// Operations per second.
     #[serde(rename = "operations/s")]
     OperationsPerS,
 }
@@ -42,7 +43,7 @@ impl fmt::Display for RateUnit {
 }
 
 impl RateUnit {
-    /// The unit that suits a sample.
+    /// The appropriate unit for a sample.
     #[must_use]
     pub fn of(sample: &Sample) -> Self {
         let bytes_each = sample.bytes.checked_div(sample.operations_count).unwrap_or(0);
@@ -63,7 +64,7 @@ impl RateUnit {
     }
 }
 
-/// The speed that stands for a whole record: that of its first kind of operation.
+/// The speed that represents a whole record: that of its first kind of operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Headline {
     /// The operation.
@@ -75,7 +76,7 @@ pub struct Headline {
 }
 
 impl Headline {
-    /// `None` when the record has no sample with a speed.
+    /// The first sample with a speed; `None` if all samples lack one.
     #[must_use]
     pub fn of(record: &RunRecord) -> Option<Self> {
         record.samples.iter().find_map(|sample| {

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::histogram::LatencyHistogram;
 use crate::statistics::nearest_f64;
 
-/// Name and version of the format, first field of every record.
+/// Name and version of the format: the first field of every record.
 pub const SCHEMA: &str = "tidegate.run/1";
 
 /// Names of the counters that more than one crate uses; the unit is the last word.
@@ -31,42 +31,42 @@ pub mod counter {
     pub const CPU_STEAL: &str = "cpu_steal_percent";
     /// Processor time of the threads that did the work.
     pub const WORKER_CPU: &str = "worker_cpu_ns";
-    /// The part of that in user mode.
+    /// User-mode part of [`WORKER_CPU`].
     pub const WORKER_CPU_USER: &str = "worker_cpu_user_ns";
-    /// From its own start until its last sync had returned, of the worker that took longest.
+    /// Time from the start of the slowest worker until its last sync returned.
     pub const LONGEST_WORKER: &str = "longest_worker_ns";
     /// Bytes of the test files that were in the page cache when the timed window began.
     pub const CACHED_BEFORE: &str = "cached_before_bytes";
-    /// Reads that the block device below the file system completed, of all programs.
+    /// Reads completed by the block device below the file system, for all programs.
     pub const DEVICE_READS: &str = "device_reads_count";
-    /// Bytes of those.
+    /// Bytes of [`DEVICE_READS`].
     pub const DEVICE_READ: &str = "device_read_bytes";
-    /// Writes that the block device below the file system completed, of all programs.
+    /// Writes completed by the block device below the file system, for all programs.
     pub const DEVICE_WRITES: &str = "device_writes_count";
-    /// Bytes of those.
+    /// Bytes of [`DEVICE_WRITES`].
     pub const DEVICE_WRITTEN: &str = "device_written_bytes";
-    /// Discards that the block device completed.
+    /// Discards completed by the block device.
     pub const DEVICE_DISCARDS: &str = "device_discards_count";
-    /// Bytes of those.
+    /// Bytes of [`DEVICE_DISCARDS`].
     pub const DEVICE_DISCARDED: &str = "device_discarded_bytes";
-    /// Cache flushes that the block device completed (not counted for partitions).
+    /// Cache flushes completed by the block device (not counted for partitions).
     pub const DEVICE_FLUSHES: &str = "device_flushes_count";
-    /// Time during which the block device had something to do.
+    /// Time during which the block device was busy.
     pub const DEVICE_BUSY: &str = "device_busy_ms";
-    /// Bytes that reached the block device for each byte that the workload wrote.
+    /// Bytes that reached the block device per byte that the workload wrote.
     pub const WRITE_AMPLIFICATION: &str = "write_amplification_ratio";
-    /// Share of the bytes read that did not have to be fetched from storage; read-ahead counts as fetched, so that the
-    /// true share may be higher.
+    /// Share of the bytes read that came from the page cache. Read-ahead counts as fetched from storage, so the true
+    /// share may be higher.
     pub const PAGE_CACHE_HIT: &str = "page_cache_hit_percent";
-    /// Calls of the read family made by the process.
+    /// Read-family system calls of the process.
     pub const PROCESS_READ_CALLS: &str = "process_read_calls_count";
-    /// Calls of the write family made by the process.
+    /// Write-family system calls of the process.
     pub const PROCESS_WRITE_CALLS: &str = "process_write_calls_count";
-    /// Bytes that had to be fetched from storage for the process.
+    /// Bytes fetched from storage for the process.
     pub const PROCESS_STORAGE_READ: &str = "process_storage_read_bytes";
-    /// Bytes of pages that the process made dirty, and of its direct writes.
+    /// Bytes of pages dirtied by the process, plus its direct writes.
     pub const PROCESS_STORAGE_WRITTEN: &str = "process_storage_written_bytes";
-    /// System calls of the measuring threads, in all; by kind they are `system_calls_KIND_count`.
+    /// System calls of the measuring threads in total; each kind has its own `system_calls_KIND_count`.
     pub const SYSTEM_CALLS: &str = "system_calls_count";
 }
 
@@ -77,36 +77,36 @@ pub struct RunRecord {
     pub schema: String,
     /// The command line that started the run, as given.
     pub command: Vec<String>,
-    /// Version of the program that measured.
+    /// Version of the measuring program.
     pub tool_version: String,
-    /// When the timed window began, nanoseconds since 1970 (wall clock, for people).
+    /// Start of the timed window in nanoseconds since 1970 (wall clock, for people).
     pub started_unix_ns: u64,
     /// The machine.
     pub host: HostInfo,
     /// The file system under test.
     pub target: TargetInfo,
-    /// Which configuration this is, in a comparison (`native`, `fuse-4k` ...).
+    /// Name of the configuration in a comparison (`native`, `fuse-4k` ...).
     pub label: String,
     /// Round of an interleaved comparison, counted from 0; records of one round belong together.
     pub round: u32,
-    /// The workload, as its maker describes it.
+    /// Description of the workload, in the format of the crate that ran it.
     pub workload: serde_json::Value,
     /// One entry for each kind of operation.
     pub samples: Vec<Sample>,
-    /// Further numbers; the unit is the last word of the name (see [`counter`]).
+    /// Other measured values; the last word of the name is the unit (see [`counter`]).
     pub counters: BTreeMap<String, f64>,
-    /// False when the run was stopped before its end: its numbers are partial.
+    /// False when the run was stopped early: its numbers are partial.
     pub complete: bool,
 }
 
-/// The part of a record that is known before the run.
+/// The parts of a record that are known before the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunIdentity {
     /// The command line that started the run.
     pub command: Vec<String>,
     /// Version of the program.
     pub tool_version: String,
-    /// Which configuration this is, in a comparison.
+    /// Name of the configuration in a comparison.
     pub label: String,
     /// Round of the comparison, counted from 0.
     pub round: u32,
@@ -117,7 +117,7 @@ pub struct RunIdentity {
 }
 
 impl RunRecord {
-    /// Bytes moved by all samples over the longest window, in MB/s (10^6 bytes a second).
+    /// Bytes moved by all samples over the longest window, in MB/s (10^6 bytes per second).
     ///
     /// `None` when no bytes were moved or no time passed.
     #[must_use]
@@ -138,31 +138,31 @@ impl RunRecord {
     }
 }
 
-/// The machine a run was made on. Records written before a field existed do not have it.
+/// The machine of a run. Fields added later are missing in older records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostInfo {
     /// Kernel name and release (`Linux 6.12.1`).
     pub kernel: String,
     /// Hardware architecture (`x86_64`).
     pub machine: String,
-    /// Processor model, where the kernel tells it.
+    /// Processor model, if the kernel reports it.
     pub processor: Option<String>,
     /// Processors this process may use.
     pub cpus: u32,
     /// Main memory.
     pub memory_bytes: u64,
-    /// What decides the processors' frequency (`schedutil`), where it can be changed.
+    /// CPU frequency governor (`schedutil`), if frequency scaling is available.
     #[serde(default)]
     pub governor: Option<String>,
-    /// Average number of threads that ran or waited for storage in the minute before the run.
+    /// Load average over the minute before the run: threads running or waiting for storage.
     #[serde(default)]
     pub load_average: Option<f64>,
 }
 
-/// The file system a run was made on. What the system does not tell is `None`.
+/// The file system under test. Values that the system does not report are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetInfo {
-    /// The directory that was given, absolute.
+    /// The given directory as an absolute path.
     pub path: String,
     /// Type as the mount table spells it (`ext4`, `fuse.tidegate`).
     pub file_system_type: Option<String>,
@@ -174,46 +174,46 @@ pub struct TargetInfo {
     pub block_device: Option<String>,
     /// Active I/O scheduler of that device.
     pub scheduler: Option<String>,
-    /// Space free to this user before the run.
+    /// Free space available to this user before the run.
     pub free_bytes: Option<u64>,
     /// Model of that device, or the file behind a loop device.
     #[serde(default)]
     pub device_model: Option<String>,
-    /// Whether the kernel takes the device for one that rotates.
+    /// True if the kernel classifies the device as rotational.
     #[serde(default)]
     pub rotational: Option<bool>,
-    /// How far the kernel reads ahead on that device.
+    /// Read-ahead size of that device.
     #[serde(default)]
     pub read_ahead_bytes: Option<u64>,
-    /// `write back` when the device has a cache that loses data with the power, else `write through`.
+    /// `write back` when the device has a volatile cache, else `write through`.
     #[serde(default)]
     pub write_cache: Option<String>,
 }
 
-/// What one kind of operation did during the timed window.
+/// Results of one kind of operation in the timed window.
 ///
-/// Invariant: no latency is longer than the window and the time outside of it (`elapsed_ns + outside_ns`). [`Sample::new`]
-/// and reading a record hold it; records written before `outside_ns` existed are not checked.
+/// Invariant: no latency exceeds the window plus the time outside it (`elapsed_ns + outside_ns`). [`Sample::new`] and
+/// the record reader enforce it; records written before `outside_ns` existed are not checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "StoredSample")]
 #[non_exhaustive]
 pub struct Sample {
-    /// `read`, `write`, `sync`, `create`, `list`, `stat`, `remove`.
+    /// `read`, `write`, `sync`, `create`, `list`, `stat` or `remove`.
     pub operation: String,
-    /// Operations done.
+    /// Number of completed operations.
     pub operations_count: u64,
-    /// Bytes really moved.
+    /// Bytes actually moved.
     pub bytes: u64,
-    /// Length of the timed window, final sync and close included.
+    /// Length of the timed window, including final sync and close.
     pub elapsed_ns: u64,
     /// Part of `elapsed_ns` after the last operation, until every final sync had returned.
     pub sync_ns: u64,
     /// Part of `elapsed_ns` after the last final sync, until every file was closed.
     pub close_ns: u64,
-    /// Time before and after the timed window in which counted operations may have run too: the ramp, in which an
-    /// operation that ends in the window may have begun, and a final sync that is not timed.
+    /// Time before and after the timed window in which counted operations may have run: the ramp, because an
+    /// operation that ends in the window may begin there, and a final sync that is not timed.
     pub outside_ns: u64,
-    /// Latency of each operation.
+    /// Latencies of the operations.
     pub latency: LatencyHistogram,
 }
 
@@ -228,7 +228,7 @@ pub struct TimedWindow {
 }
 
 impl TimedWindow {
-    /// A window without a final sync and a close.
+    /// A window without final sync or close.
     #[must_use]
     pub const fn of(elapsed_ns: u64) -> Self {
         Self {
@@ -240,7 +240,7 @@ impl TimedWindow {
     }
 }
 
-/// A latency longer than the time that its operation had: the measurement is wrong, not the device slow.
+/// A latency longer than the time available to its operation. This is a measurement error, not a slow device.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{operation}: a latency of {latency_ns} ns in a window of {window_ns} ns, which cannot be: the measurement is wrong; \
@@ -251,15 +251,15 @@ pub struct ImpossibleLatency {
     pub operation: String,
     /// The longest latency.
     pub latency_ns: u64,
-    /// The timed window and the time outside of it.
+    /// Length of the timed window plus the time outside it.
     pub window_ns: u64,
 }
 
 impl Sample {
-    /// A sample of operations that moved `bytes` in all.
+    /// A sample of operations that moved `bytes` in total.
     ///
     /// # Errors
-    /// When a latency is longer than the window.
+    /// When a latency exceeds the window and the time outside it.
     pub fn new(
         operation: impl Into<String>,
         (operations_count, bytes): (u64, u64),
@@ -287,20 +287,20 @@ impl Sample {
         }
     }
 
-    /// Throughput in MB/s (10^6 bytes a second); `None` when no time passed or no bytes moved.
+    /// Throughput in MB/s (10^6 bytes per second); `None` when no time passed or no bytes moved.
     #[must_use]
     pub fn mb_per_s(&self) -> Option<f64> {
         rate(self.bytes, self.elapsed_ns).map(|per_second| per_second / 1e6)
     }
 
-    /// Operations a second; `None` when no time passed or nothing was done.
+    /// Operations per second; `None` when no time passed or nothing was done.
     #[must_use]
     pub fn operations_per_s(&self) -> Option<f64> {
         rate(self.operations_count, self.elapsed_ns)
     }
 }
 
-/// A sample as it stands in a record.
+/// The stored form of a sample.
 #[derive(Deserialize)]
 struct StoredSample {
     operation: String,

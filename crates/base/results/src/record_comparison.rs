@@ -1,9 +1,10 @@
-//! Two sets of records side by side: the same workload and operation in both, as a ratio with its interval.
+//! Compares two sets of records: for each workload and operation found in both, a ratio with its interval.
 //!
-//! Workloads match when their descriptions are equal but for what says where and in which order, not what was done
-//! ([`NOT_PART_OF_THE_WORKLOAD`]). Labels separate runs where a set has several of them; where both sets have one, it is
-//! the configuration that is compared and does not have to agree. Rounds are paired only when the starting times show
-//! that the two sets were interleaved; otherwise the ratio is that of two groups (see [`Estimate::of_ratio`]).
+//! Workloads match when their descriptions are equal, apart from the fields that only give location or order
+//! ([`NOT_PART_OF_THE_WORKLOAD`]). Labels separate the runs when a set has several labels. When each set has one
+//! label, the label is the configuration under comparison and need not agree. Rounds are paired only when the start
+//! times show that the two sets were interleaved; otherwise the ratio is that of two unpaired groups (see
+//! [`Estimate::of_ratio`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use crate::rate::{RateUnit, has_own_speed};
 use crate::record::{HostInfo, RunRecord, TargetInfo};
 use crate::statistics::{RoundValue, paired_ratio};
 
-/// Fields of a workload's description that may differ between runs that are compared.
+/// Fields of a workload's description that may differ between compared runs.
 pub const NOT_PART_OF_THE_WORKLOAD: [&str; 8] = [
     "directory",
     "job",
@@ -28,7 +29,7 @@ pub const NOT_PART_OF_THE_WORKLOAD: [&str; 8] = [
     "path",
 ];
 
-/// Fields by which a workload without a name is told from others in tables.
+/// Fields that identify an unnamed workload in tables.
 const TELLING_FIELDS: [&str; 9] = [
     "pattern",
     "operation",
@@ -41,10 +42,10 @@ const TELLING_FIELDS: [&str; 9] = [
     "engine",
 ];
 
-/// Why two sets of records cannot be compared.
+/// Reasons why two sets of records cannot be compared.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ComparisonError {
-    /// Nothing to compare.
+    /// A set has no complete record.
     #[error("{set} has no complete record")]
     Empty {
         /// `A` or `B`.
@@ -57,17 +58,17 @@ pub enum ComparisonError {
         a: String,
         /// Workloads of B.
         b: String,
-        /// How the first of each differ; empty where the words above say it.
+        /// Differences between the first workload of each set; empty if the titles above already show them.
         difference: String,
     },
 }
 
-/// One kind of operation of one workload.
+/// Comparison of one kind of operation of one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedOperation {
-    /// The workload in a few words.
+    /// Short description of the workload.
     pub workload: String,
-    /// The configuration, where a set has several.
+    /// The configuration, if a set has several.
     pub label: Option<String>,
     /// The operation.
     pub operation: String,
@@ -79,24 +80,24 @@ pub struct ComparedOperation {
     pub b: Estimate,
     /// B over A.
     pub ratio: Estimate,
-    /// What the ratio says about B.
+    /// Verdict on B, from the ratio.
     pub verdict: RatioVerdict,
-    /// True when rounds were interleaved and the ratio was formed inside each.
+    /// True when rounds were interleaved and the ratio was formed within each.
     pub paired: bool,
 }
 
-/// Two sets side by side.
+/// Comparison of two sets of records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordComparison {
     /// In the order of A's records; at least one.
     pub operations: Vec<ComparedOperation>,
-    /// What is in one set alone.
+    /// Operations that only one set has.
     pub left_out: Vec<String>,
-    /// What makes the numbers less comparable: other machines, noise, incomplete runs.
+    /// Reasons to doubt the comparison: different machines, noise, incomplete runs.
     pub warnings: Vec<String>,
 }
 
-/// The workload without what may differ and, where labels matter, the label.
+/// The workload without the fields that may differ, and the label if labels matter.
 type GroupKey = (String, Option<String>);
 
 /// Records of one workload and label.
@@ -150,7 +151,7 @@ impl RecordComparison {
     }
 }
 
-/// What is noisy about the repeated runs of each workload, in a sentence each.
+/// Noise found in the repeated runs, one sentence for each finding of each workload.
 #[must_use]
 pub fn noise_by_workload(records: &[RunRecord]) -> Vec<String> {
     let groups = groups(records, true);
@@ -161,7 +162,7 @@ pub fn noise_by_workload(records: &[RunRecord]) -> Vec<String> {
         .collect()
 }
 
-/// The file system and device in a few words.
+/// Short description of the file system and device.
 #[must_use]
 pub fn target_title(target: &TargetInfo) -> String {
     let kind = target
@@ -175,7 +176,7 @@ pub fn target_title(target: &TargetInfo) -> String {
     )
 }
 
-/// A workload in a few words: its name, or its kind and what tells it from others.
+/// Short description of a workload: its name, or its kind and its identifying fields.
 #[must_use]
 pub fn workload_title(workload: &Value) -> String {
     let text = |field: &str| workload.get(field).and_then(Value::as_str).map(str::to_owned);
@@ -202,7 +203,7 @@ fn telling(workload: &Value, field: &str) -> Option<String> {
             }
         }),
         (_, Value::String(text)) => Some(text.replace('_', "-")),
-        // An enum with values, such as {"mixed":{"read_percent":70}}.
+        // An enum variant with values, such as {"mixed":{"read_percent":70}}.
         (_, Value::Object(variant)) => {
             let (name, values) = variant.iter().next()?;
             let value = values.as_object().and_then(|values| values.values().next());
@@ -236,7 +237,7 @@ fn groups(records: &[RunRecord], labels_matter: bool) -> Groups<'_> {
     groups
 }
 
-/// The keys of the groups by when they were first run.
+/// The group keys, ordered by their first run.
 fn ordered<'groups>(groups: &'groups Groups<'_>) -> Vec<&'groups GroupKey> {
     let mut all: Vec<_> = groups.iter().collect();
     all.sort_by_key(|(_, records)| records.iter().map(|record| record.started_unix_ns).min());
@@ -303,7 +304,8 @@ fn compared(label: Option<&str>, a: &[&RunRecord], b: &[&RunRecord]) -> Vec<Comp
         .collect()
 }
 
-/// True when both ran in every round, once, and each round of both began after the one before of both.
+/// True when both sets ran exactly once in every round, and each round of both began after the previous round of
+/// both.
 fn are_interleaved(a: &[&RunRecord], b: &[&RunRecord]) -> bool {
     let rounds = |records: &[&RunRecord]| -> BTreeMap<u32, u64> {
         let starts = records
@@ -394,7 +396,7 @@ mod tests {
     use super::*;
     use crate::record::tests::record;
 
-    /// Rounds of the given lengths, started one after the other from `start` on, `step` apart.
+    /// One run per round with the given lengths: the first starts at `start`, each next one `step` later.
     fn runs(label: &str, lengths_ms: &[u64], start: u64, step: u64) -> Vec<RunRecord> {
         (0_u32..)
             .zip(lengths_ms)

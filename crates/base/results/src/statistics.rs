@@ -1,8 +1,8 @@
 //! Medians, spreads and ratios paired by round.
 //!
-//! Runs of an interleaved comparison share the machine's mood within a round, not between rounds: so the ratio is
-//! formed inside each round first, and the median is taken over the ratios. No distribution is assumed and no
-//! interval is invented: all ratios are kept, and "no difference" is a possible answer.
+//! Runs of one round of an interleaved comparison share the state of the machine; runs of different rounds do not.
+//! The ratio is therefore formed within each round, and the median is taken over the ratios. No distribution is
+//! assumed: all ratios are kept, and "no difference" is a possible answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,17 +20,16 @@ pub fn nearest_f64(value: u64) -> f64 {
     }
 }
 
-/// The middle value (mean of the two middle ones); `None` without finite values. Values that are not finite are
-/// left out.
+/// The middle value (mean of the two middle ones). Ignores values that are not finite; `None` if none are left.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     Summary::of(values).map(|summary| summary.median)
 }
 
-/// A list of values in a few numbers.
+/// Median and range of a list of values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Finite values seen.
+    /// Number of finite values.
     pub count: usize,
     /// Middle value.
     pub median: f64,
@@ -41,7 +40,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// `None` without finite values; values that are not finite are left out.
+    /// Summarises the finite values; `None` if there are none.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
@@ -61,14 +60,14 @@ impl Summary {
         })
     }
 
-    /// Distance of the extremes as a part of the median; `None` when the median is 0.
+    /// Range (maximum minus minimum) relative to the median; `None` when the median is 0.
     #[must_use]
     pub fn relative_spread(&self) -> Option<f64> {
         (self.median != 0.0).then(|| (self.max - self.min) / self.median.abs())
     }
 }
 
-/// A value of one round.
+/// The value of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundValue {
     /// The round, counted from 0.
@@ -77,7 +76,7 @@ pub struct RoundValue {
     pub value: f64,
 }
 
-/// What `value` gives for every complete record with this label.
+/// Applies `value` to every complete record with this label.
 pub fn values_by_round(
     records: &[RunRecord],
     label: &str,
@@ -95,18 +94,18 @@ pub fn values_by_round(
         .collect()
 }
 
-/// How a configuration compares with a baseline, round by round.
+/// Ratios of a configuration to a baseline, round by round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedRatio {
-    /// Measured over baseline, of each round that has both, in the order measured.
+    /// Measured over baseline for each round that has both, in measurement order.
     pub ratios: Vec<RoundValue>,
     /// Median, smallest and largest ratio.
     pub summary: Summary,
 }
 
-/// Ratios of `measured` over `baseline` in the rounds that both have; `None` when they share no round.
+/// Ratios of `measured` over `baseline` in the rounds present in both; `None` when they share no round.
 ///
-/// A round whose baseline is zero or not finite is left out.
+/// Rounds with a zero or non-finite baseline are skipped.
 #[must_use]
 pub fn paired_ratio(baseline: &[RoundValue], measured: &[RoundValue]) -> Option<PairedRatio> {
     let ratios: Vec<RoundValue> = measured

@@ -1,4 +1,4 @@
-//! What happens beside requests: life of files, commits of the journal, counts of system calls.
+//! Events other than requests: file life cycle, journal commits, system call counts.
 
 use std::sync::Arc;
 
@@ -7,48 +7,48 @@ use serde::{Deserialize, Serialize};
 use super::request::{FileIdentity, Process};
 use super::vocabulary::UnknownWord;
 
-/// Something that is no request.
+/// An event that is not a block request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, ns since the trace's start.
+    /// Time, ns since the trace's start.
     pub time_ns: u64,
-    /// What.
+    /// Kind of event.
     pub kind: EventKind,
-    /// Who.
+    /// Process that caused it.
     pub process: Option<Arc<Process>>,
-    /// On which file.
+    /// File concerned.
     pub file: Option<FileIdentity>,
-    /// Its path then (for a rename: the new one).
+    /// Path at that time (for a rename: the new one).
     pub path: Option<Arc<str>>,
-    /// The kind's word: name of a system call, type of a journal handle.
+    /// Meaning depends on the kind, see [`EventKind`]: name of a system call, or type of a journal handle.
     pub name: Option<Arc<str>>,
-    /// The kind's number: see [`EventKind`].
+    /// Meaning depends on the kind, see [`EventKind`].
     pub value: u64,
 }
 
-/// Kinds of events, and what their `name` and `value` are.
+/// Kinds of events, with the meaning of `name` and `value` for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// A file was made. No value.
+    /// A file was created. No value.
     Create,
-    /// A name was removed; the file lives on while it is open. Value: names left.
+    /// A name was removed; the file exists as long as it is open. Value: remaining names.
     Unlink,
-    /// A file got another name. No value.
+    /// A file was renamed. No value.
     Rename,
-    /// A file is gone, its space is free. Value: its last size in bytes.
+    /// A file was deleted and its space freed. Value: its last size in bytes.
     Delete,
-    /// `fsync`. Value: how long it took, ns.
+    /// `fsync`. Value: duration, ns.
     Fsync,
-    /// `fdatasync`. Value: how long it took, ns.
+    /// `fdatasync`. Value: duration, ns.
     Fdatasync,
-    /// A transaction of the journal was committed. Value: its number.
+    /// A journal transaction was committed. Value: its number.
     Commit,
-    /// A process took part in a transaction. Name: type of the handle; value: the transaction.
+    /// A process took part in a journal transaction. Name: type of the handle; value: transaction number.
     Contribution,
-    /// System calls of a process over the whole trace, told once at its end. Name: the call; value: how many.
+    /// System calls of a process over the whole trace, reported once at its end. Name: the call; value: count.
     CallCount,
-    /// Records were lost here. Value: how many.
+    /// Records were lost at this point. Value: count.
     Lost,
 }
 

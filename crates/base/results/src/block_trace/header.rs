@@ -1,4 +1,4 @@
-//! What was traced, by what means, and what those could not see.
+//! The header of a block trace: devices, capture method and known limitations.
 
 use std::ops::RangeInclusive;
 
@@ -9,84 +9,84 @@ use super::request::Request;
 use super::vocabulary::DeviceNumber;
 use crate::HostInfo;
 
-/// Version of the stored form, as it is written.
+/// Schema version written by this build.
 pub const BLOCK_TRACE_SCHEMA: u32 = 2;
 
-/// Versions that are read. Schema 1 had no sums of its tables, and told less of a driver's commands.
+/// Schema versions that can be read. Schema 1 has no table checksums and fewer fields of driver commands.
 pub const READABLE_SCHEMAS: RangeInclusive<u32> = 1..=BLOCK_TRACE_SCHEMA;
 
-/// A whole trace in memory: small ones, and tests. Large ones go through readers and writers request by request.
+/// A whole trace in memory, for small traces and tests. Large traces are streamed request by request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BlockTrace {
-    /// What was traced.
+    /// Header of the trace.
     pub header: TraceHeader,
-    /// In the order of [`Request::id`].
+    /// Ordered by [`Request::id`].
     pub requests: Vec<Request>,
-    /// In the order of their times.
+    /// Ordered by time.
     pub events: Vec<Event>,
 }
 
-/// What a trace is of.
+/// Metadata of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceHeader {
     /// One of [`READABLE_SCHEMAS`].
     pub schema: u32,
-    /// The command or the file that it came from.
+    /// The command or file that the trace came from.
     pub source: String,
-    /// By what means.
+    /// Capture method.
     pub method: CaptureMethod,
-    /// The machine, where known.
+    /// The machine, if known.
     pub host: Option<HostInfo>,
-    /// Wall-clock time of the trace's start, ns since 1970-01-01 UTC, where known.
+    /// Wall-clock time of the trace's start, ns since 1970-01-01 UTC, if known.
     pub start_realtime_ns: Option<u64>,
-    /// How long was traced, ns.
+    /// Length of the trace, ns.
     pub duration_ns: u64,
     /// Devices in the trace.
     pub devices: Vec<TracedDevice>,
-    /// What is missing, each with its reason.
+    /// Missing information, with reasons.
     pub limitations: Vec<Limitation>,
-    /// Records that were lost on their way from the kernel.
+    /// Records lost between the kernel and the recorder.
     pub lost_records: u64,
-    /// Whether the ring was ever over half full.
+    /// Whether the ring buffer was ever more than half full.
     pub ring_was_tight: bool,
-    /// Whether the trace ended as asked; an interrupted one is kept and marked.
+    /// Whether the trace ended as requested; an interrupted one is kept and marked.
     pub complete: bool,
 }
 
 /// A traced device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedDevice {
-    /// Its number.
+    /// Device number.
     pub device: DeviceNumber,
-    /// Its name (`sda`), where known.
+    /// Device name (`sda`); empty if unknown.
     pub name: String,
-    /// Size in sectors of 512 bytes, where known.
+    /// Size in sectors of 512 bytes, if known.
     pub sectors: Option<u64>,
-    /// File system on it and where that is mounted, where known: `("ext4", "/data")`.
+    /// File system type and mount point, if known: `("ext4", "/data")`.
     pub file_system: Option<(String, String)>,
-    /// I/O scheduler, where known.
+    /// I/O scheduler, if known.
     pub scheduler: Option<String>,
 }
 
-/// By what means a trace was taken.
+/// Capture method of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureMethod {
-    /// BPF programs on tracepoints.
+    /// BPF programs attached to tracepoints.
     Bpf,
     /// Events of a tracefs instance.
     Tracefs,
-    /// Read from another tool's file.
+    /// Imported from a file of another tool.
     Import,
-    /// A model of a device.
+    /// Produced by a device model.
     Simulation,
 }
 
-/// Something that this trace cannot tell.
+/// A limitation of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limitation {
-    /// What is missing: a tracepoint, a field, a time.
+    /// The missing tracepoint, field or time.
     pub what: String,
-    /// Why, in words for the user.
+    /// The reason, in words for the user.
     pub why: String,
 }

@@ -1,22 +1,21 @@
-//! Traces of block requests: which file, which process and which kind of block is behind every sector, and when.
+//! Block traces: the file, process and block type behind every sector of every request, with times.
 //!
-//! This is the meeting point of those who record (`trace`: BPF, tracefs), those who read and write foreign formats,
-//! those who simulate (`emmc`: commands of a driver), and those who analyse. It is values only: it reads no file and
-//! knows no tool. Spec of the stored form: `docs/formats/block-trace.md`.
+//! This model is shared by recorders (`trace`: BPF, tracefs), readers and writers of foreign formats, simulators
+//! (`emmc`: driver commands) and analysis. It holds values only: it reads no file and knows no tool. Spec of the
+//! stored form: `docs/formats/block-trace.md`.
 //!
-//! The shape: one [`Request`] for each request that a device's queue (or driver) saw, in the order of its first known
-//! time; its sectors are split into [`Run`]s, each with one owner. What is no request (an fsync, an unlink, a commit of
-//! the journal, a count of system calls) is an [`Event`]. A [`TraceHeader`] says what was traced, by what, and what it
-//! could not see.
+//! There is one [`Request`] for each request seen by a device's queue (or driver), ordered by first known time. Its
+//! sectors are split into [`Run`]s, each with one owner. Everything else (an fsync, an unlink, a journal commit, a
+//! count of system calls) is an [`Event`]. The [`TraceHeader`] names devices, capture method and limitations.
 //!
 //! Invariants:
-//! - Times are nanoseconds since the trace's start ([`TraceHeader::start_realtime_ns`] anchors them); a time that the
-//!   source does not tell is `None`, never 0.
-//! - Sectors are of 512 bytes and relative to the whole device that [`Request::device`] names.
-//! - Runs of a request are in the order of their sectors, do not overlap, and cover it wholly when it moves data.
-//! - Every attribution says how it was found ([`CauseQuality`]); nothing is guessed in silence.
-//! - A file is its file system's device, inode and generation, never the inode alone; its path is the one that it had
-//!   when the request was made.
+//! - Times are nanoseconds since the trace's start ([`TraceHeader::start_realtime_ns`] anchors them); a time unknown
+//!   to the source is `None`, never 0.
+//! - Sectors are 512 bytes and relative to the whole device named by [`Request::device`].
+//! - The runs of a request are ordered by sector, do not overlap, and cover it completely if it moves data.
+//! - Every attribution states its quality ([`CauseQuality`]); there is no silent guessing.
+//! - A file is identified by file system device, inode and generation, never by inode alone; its path is the one at
+//!   the time of the request.
 
 mod event;
 mod header;

@@ -1,4 +1,4 @@
-//! The closed sets of words that requests are described in. Each word is defined once, here, for every format.
+//! The closed vocabularies that describe requests. Each word is defined once, here, for every format.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,15 +6,15 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-/// A word that is in none of the sets.
+/// A word that the vocabulary does not contain.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{word:?} is no {what}; known are: {known}")]
 pub struct UnknownWord {
-    /// What was looked for.
+    /// Name of the vocabulary.
     pub what: &'static str,
-    /// What was found.
+    /// The unknown word.
     pub word: String,
-    /// The words that would be.
+    /// The known words.
     pub known: String,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn parse_word<T: Copy>(
         })
 }
 
-/// Gives a set of words its table, `word`, `FromStr`, `Display` and serde form, all by the same words.
+/// Gives a vocabulary its table, `word`, `FromStr`, `Display` and serde form, all from one word list.
 macro_rules! words {
     ($name:ident, $what:literal, { $($variant:ident => $word:literal),+ $(,)? }) => {
         impl $name {
@@ -87,18 +87,18 @@ macro_rules! words {
     };
 }
 
-/// What is asked of a device.
+/// Operation of a block request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// Moves data to memory.
+    /// Reads from the device.
     Read,
-    /// Moves data to the device.
+    /// Writes to the device.
     Write,
-    /// Empties the device's cache.
+    /// Flushes the device's cache.
     Flush,
-    /// Tells the device that the sectors hold nothing of worth.
+    /// Marks the sectors as unused.
     Discard,
-    /// Discards and destroys the old content.
+    /// Discards the sectors and destroys their old content.
     SecureErase,
     /// Makes the sectors read as zeroes without moving data.
     WriteZeroes,
@@ -122,32 +122,32 @@ words!(Operation, "operation", {
     Driver => "driver",
 });
 
-/// What a file system keeps in a block.
+/// Type of a block in its file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockType {
-    /// Content of a file.
+    /// File content.
     Data,
-    /// Content of a directory.
+    /// Directory content.
     Directory,
-    /// A symbolic link's target in a block of its own.
+    /// Target of a symbolic link, stored in its own block.
     Symlink,
     /// Extended attributes.
     Xattr,
     /// Superblock or a copy of it.
     Superblock,
-    /// Group descriptors (ext4), also reserved ones.
+    /// Group descriptors (ext4), including reserved ones.
     GroupDescriptors,
-    /// Which blocks are free.
+    /// Block allocation bitmap.
     BlockBitmap,
-    /// Which inodes are free.
+    /// Inode allocation bitmap.
     InodeBitmap,
     /// Inodes.
     InodeTable,
-    /// Where a file's blocks are: extent tree, indirect blocks.
+    /// Block map of a file: extent tree, indirect blocks.
     ExtentTree,
-    /// Headers of allocation groups (XFS).
+    /// Allocation group headers (XFS).
     AllocationGroup,
-    /// A node of a file system's one tree (btrfs), or of a B+tree (XFS, nilfs2).
+    /// Tree node (btrfs), or B+tree node (XFS, nilfs2).
     TreeNode,
     /// A node block (f2fs).
     Node,
@@ -155,27 +155,27 @@ pub enum BlockType {
     Checkpoint,
     /// File allocation table.
     Fat,
-    /// Boot record and its helpers (FAT).
+    /// FAT boot record and related sectors.
     BootRecord,
     /// Quota file.
     Quota,
-    /// Metadata of a kind that could not be told.
+    /// Metadata of unknown kind.
     Metadata,
-    /// Journal: a logged block.
+    /// Journal: logged block.
     Journal,
     /// Journal: descriptor, commit, revoke or superblock.
     JournalControl,
-    /// ext4's fast commit area.
+    /// Fast commit area (ext4).
     FastCommit,
-    /// XFS's or btrfs's log.
+    /// Log of XFS or btrfs.
     Log,
     /// Swap space.
     Swap,
     /// A device used without a file system.
     Raw,
-    /// Space that belongs to nothing.
+    /// Unallocated space.
     Free,
-    /// Could not be told.
+    /// Unknown.
     Unknown,
 }
 
@@ -209,7 +209,7 @@ words!(BlockType, "type of block", {
 });
 
 impl BlockType {
-    /// The paper's class (seeds/004 section 3.2): a directory's content counts as data there.
+    /// The paper's class (seeds/004 section 3.2): directory content counts as data there.
     #[must_use]
     pub const fn class(self) -> BlockClass {
         match self {
@@ -235,16 +235,16 @@ impl BlockType {
     }
 }
 
-/// The three classes of the paper, and the rest.
+/// The paper's three classes, and a fourth for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockClass {
-    /// Files' and directories' content.
+    /// Content of files and directories.
     Data,
-    /// What the file system keeps to find it.
+    /// File system metadata.
     Metadata,
     /// Journal or log.
     Journal,
-    /// Neither, or not known.
+    /// None of these, or unknown.
     Other,
 }
 
@@ -255,20 +255,20 @@ words!(BlockClass, "class of blocks", {
     Other => "other",
 });
 
-/// How the process behind a piece of data was found, best first.
+/// How the process behind the data was determined, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CauseQuality {
-    /// It dirtied this very folio, or asked for this very transfer (direct I/O, reads).
+    /// Dirtied this very folio, or requested this very transfer (direct I/O, reads).
     Folio,
-    /// Its write call covered these bytes.
+    /// Issued the write call that covers these bytes.
     WriteCall,
-    /// It was the last to write to the inode.
+    /// Was the last writer of the inode.
     Inode,
-    /// It called the block layer; for buffered writes that may be a kernel thread.
+    /// Called the block layer; for buffered writes possibly a kernel thread.
     Submitter,
-    /// It took part in the transaction of the journal.
+    /// Took part in the journal transaction.
     Transaction,
-    /// Not found.
+    /// Not determined.
     None,
 }
 
@@ -281,24 +281,24 @@ words!(CauseQuality, "quality of a cause", {
     None => "none",
 });
 
-/// How data came to the block layer.
+/// Path of data to the block layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IoMode {
-    /// `O_DIRECT`.
+    /// `O_DIRECT`, bypassing the page cache.
     Direct,
-    /// Page cache, pushed by a user's fsync, `O_SYNC`, msync or a full cache of its own.
+    /// Page cache, written out for a user's fsync, `O_SYNC`, msync or a full cache of its own.
     Synchronous,
-    /// Page cache, written back by the kernel in its own time.
+    /// Page cache, written back by the kernel.
     Writeback,
-    /// A buffered read, also read-ahead.
+    /// Buffered read, including read-ahead.
     CachedRead,
-    /// The journal's own writing.
+    /// Write of the journal itself.
     Journal,
     /// Metadata.
     Metadata,
     /// Swapping.
     Swap,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
@@ -313,31 +313,31 @@ words!(IoMode, "mode of I/O", {
     Unknown => "unknown",
 });
 
-/// The kernel's flags of a request, as blktrace's `rwbs` shows them and beyond. Stored as a number and as letters.
+/// The kernel's request flags: those of blktrace's `rwbs` and more. Stored as a number and as letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RequestFlags(pub u32);
 
 impl RequestFlags {
-    /// Somebody waits (`S`).
+    /// Synchronous: a caller waits for completion (`S`).
     pub const SYNC: Self = Self(1);
     /// Metadata (`M`).
     pub const META: Self = Self(1 << 1);
-    /// Forced unit access: on the medium before it completes (`F` after the operation).
+    /// Forced unit access: data reaches the medium before completion (`F` after the operation).
     pub const FUA: Self = Self(1 << 2);
-    /// The cache is emptied first (`F` before the operation).
+    /// The device's cache is flushed first (`F` before the operation).
     pub const PREFLUSH: Self = Self(1 << 3);
     /// Read-ahead (`A`).
     pub const READAHEAD: Self = Self(1 << 4);
     /// Raised priority (`P` in some tools).
     pub const PRIO: Self = Self(1 << 5);
-    /// Background work.
+    /// Background I/O.
     pub const BACKGROUND: Self = Self(1 << 6);
-    /// Must not wait.
+    /// Must not block.
     pub const NOWAIT: Self = Self(1 << 7);
     /// Must not be merged.
     pub const NOMERGE: Self = Self(1 << 8);
-    /// Expects more soon.
+    /// More I/O is expected soon.
     pub const IDLE: Self = Self(1 << 9);
     /// Atomic write (`U` in newer kernels).
     pub const ATOMIC: Self = Self(1 << 10);
@@ -346,7 +346,7 @@ impl RequestFlags {
     /// Polled completion.
     pub const POLLED: Self = Self(1 << 12);
 
-    /// Every flag with its word.
+    /// All flags with their words.
     pub const WORDS: [(Self, &'static str); 13] = [
         (Self::SYNC, "sync"),
         (Self::META, "meta"),
@@ -363,7 +363,7 @@ impl RequestFlags {
         (Self::POLLED, "polled"),
     ];
 
-    /// Both sets together.
+    /// Union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -375,7 +375,7 @@ impl RequestFlags {
         self.0 & other.0 == other.0
     }
 
-    /// The words of the flags that are set.
+    /// The words of the set flags.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
         Self::WORDS
             .into_iter()
@@ -384,7 +384,7 @@ impl RequestFlags {
     }
 }
 
-/// Number of a device.
+/// Device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceNumber {
     /// Major number.
@@ -399,11 +399,11 @@ impl fmt::Display for DeviceNumber {
     }
 }
 
-/// A text that is no device number.
+/// Text that is not a device number.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is no device number; expected MAJOR:MINOR as in 8:0")]
 pub struct ParseDeviceNumberError {
-    /// What was found.
+    /// The invalid text.
     pub text: String,
 }
 

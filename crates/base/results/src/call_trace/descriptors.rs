@@ -1,32 +1,33 @@
-//! Descriptors of traced processes: which number means which handle, through `dup`, `fork`, `exec` and `close`.
+//! Descriptor tables of traced processes: maps descriptor numbers to handles through `dup`, `fork`, `exec` and
+//! `close`.
 //!
-//! A replay is one process. A descriptor that a `fork` copied stays one handle, open until the last process has
-//! closed it; a `dup` makes a handle of its own, as its `close` is a call of its own.
+//! A replay is one process. A descriptor copied by `fork` stays one handle, open until the last process has closed
+//! it; a `dup` makes a new handle, because it has its own `close`.
 
 use std::collections::HashMap;
 
 use super::Handle;
 
-/// A thread or process, by the number that the trace gives it.
+/// A thread or process, by its number in the trace.
 pub type ProcessId = u32;
 
-/// What a descriptor number means.
+/// Object behind a descriptor number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
     /// A file or directory.
     File(Handle),
-    /// Something that no file system answers for (`socket`, `pipe`, `terminal`).
+    /// Not a file (`socket`, `pipe`, `terminal`).
     Other(&'static str),
 }
 
-/// What closing a number did.
+/// Effect of closing a descriptor number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// The handle has no other holder: this is its `close`.
+    /// The last reference was closed: this is the `close` of the handle.
     Last(Handle),
-    /// Another process holds the handle still.
+    /// Another process still holds the handle.
     StillHeld,
-    /// It was no file.
+    /// It was not a file.
     Other(&'static str),
     /// The number was not known to be open.
     Unknown,
@@ -50,12 +51,12 @@ pub struct DescriptorTables {
     tables: HashMap<u64, Table>,
     of_process: HashMap<ProcessId, u64>,
     next: u64,
-    /// Table entries that hold each handle, over all processes.
+    /// Number of table entries per handle, over all processes.
     holders: HashMap<Handle, u32>,
 }
 
 impl DescriptorTables {
-    /// Tables without processes.
+    /// Tables with no processes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -67,8 +68,8 @@ impl DescriptorTables {
         self.of_process.contains_key(&process)
     }
 
-    /// `parent` made `child`, a thread that shares the table or a process with a copy of it. A child that is known
-    /// already stays as it is; a process that made itself is the first one.
+    /// Records that `parent` created `child`: a thread that shares the table, or a process with a copy of it. A child
+    /// already known is left unchanged; a process that is its own parent is the first one.
     pub fn fork(&mut self, parent: ProcessId, child: ProcessId, shares_table: bool) {
         if self.knows(child) {
             return;
@@ -93,7 +94,7 @@ impl DescriptorTables {
         self.join(child, number);
     }
 
-    /// The process became another program: descriptors marked so are closed. Returns handles closed by it.
+    /// Handles an exec: closes the descriptors marked close-on-exec. Returns the handles closed by it.
     pub fn exec(&mut self, process: ProcessId) -> Vec<Handle> {
         let number = self.table_of(process);
         let mut marked = Vec::new();
@@ -108,7 +109,7 @@ impl DescriptorTables {
         self.release_all(marked)
     }
 
-    /// The thread or process ended. Returns handles closed by it.
+    /// Handles the end of a thread or process. Returns the handles closed by it.
     pub fn exit(&mut self, process: ProcessId) -> Vec<Handle> {
         let Some(number) = self.of_process.remove(&process) else {
             return Vec::new();
@@ -125,14 +126,14 @@ impl DescriptorTables {
         self.release_all(descriptors.collect())
     }
 
-    /// What `number` means to `process`; `None` when it was opened before the trace began.
+    /// The descriptor behind `number` in `process`; `None` if it was opened before the trace began.
     #[must_use]
     pub fn get(&self, process: ProcessId, number: i32) -> Option<Descriptor> {
         let table = self.tables.get(self.of_process.get(&process)?)?;
         Some(table.entries.get(&number)?.descriptor)
     }
 
-    /// `number` of `process` is now `descriptor`. Returns what became of what it was before.
+    /// Assigns `descriptor` to `number` of `process`. Returns the effect on the previous descriptor.
     pub fn insert(
         &mut self,
         process: ProcessId,
@@ -153,7 +154,7 @@ impl DescriptorTables {
         before.map_or(Closed::Unknown, |entry| self.release(entry.descriptor))
     }
 
-    /// `number` of `process` is to be closed by an exec, or is not.
+    /// Sets or clears close-on-exec for `number` of `process`.
     pub fn set_close_on_exec(&mut self, process: ProcessId, number: i32, close_on_exec: bool) {
         let table = self.table_of(process);
         let entry = self
@@ -165,7 +166,7 @@ impl DescriptorTables {
         }
     }
 
-    /// `process` closed `number`.
+    /// Closes `number` of `process`.
     pub fn close(&mut self, process: ProcessId, number: i32) -> Closed {
         let table = self.table_of(process);
         let entry = self
@@ -175,7 +176,7 @@ impl DescriptorTables {
         entry.map_or(Closed::Unknown, |entry| self.release(entry.descriptor))
     }
 
-    /// Numbers of `process` from `first` to `last` that are open, as `close_range` takes them.
+    /// Open numbers of `process` from `first` to `last`, for `close_range`.
     #[must_use]
     pub fn open_between(&self, process: ProcessId, first: i32, last: i32) -> Vec<i32> {
         let table = self

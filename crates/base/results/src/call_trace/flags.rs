@@ -1,4 +1,5 @@
-//! Flags of `open`, by name: their numbers differ between architectures, so neither traces nor replays keep them.
+//! Flags of `open`, stored by name: their numbers differ between architectures, so neither traces nor replays keep
+//! them.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -6,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
-/// What a descriptor is open for.
+/// Access mode of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// `O_RDONLY`.
@@ -18,7 +19,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// How a file is opened. Flags that do not change what the file system does (`O_CLOEXEC`, `O_LARGEFILE`) are not kept.
+/// Flags of an open. Flags that don't affect the file system (`O_CLOEXEC`, `O_LARGEFILE`) are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -42,14 +43,14 @@ pub struct OpenFlags {
     pub no_access_time: bool,
 }
 
-/// A word that names no flag.
+/// A word that is not a flag name.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("`{0}` is no flag of open")]
 pub struct UnknownFlag(pub String);
 
 type Field = fn(&mut OpenFlags) -> &mut bool;
 
-/// Names in a trace, names in C, and where the flag is kept.
+/// Name in a trace, name in C, and field of each flag.
 const FLAGS: [(&str, &str, Field); 10] = [
     ("create", "O_CREAT", |flags| &mut flags.create),
     ("exclusive", "O_EXCL", |flags| &mut flags.exclusive),
@@ -68,7 +69,7 @@ impl OpenFlags {
     pub const READ: Self = Self::for_access(Access::Read);
     /// Opens for writing.
     pub const WRITE: Self = Self::for_access(Access::Write);
-    /// Opens for both.
+    /// Opens for reading and writing.
     pub const READ_WRITE: Self = Self::for_access(Access::ReadWrite);
 
     const fn for_access(access: Access) -> Self {
@@ -87,34 +88,34 @@ impl OpenFlags {
         }
     }
 
-    /// Also makes the file when it is missing.
+    /// Adds `O_CREAT`.
     #[must_use]
     pub const fn creating(mut self) -> Self {
         self.create = true;
         self
     }
 
-    /// Also empties the file.
+    /// Adds `O_TRUNC`.
     #[must_use]
     pub const fn truncating(mut self) -> Self {
         self.truncate = true;
         self
     }
 
-    /// Also writes at the end always.
+    /// Adds `O_APPEND`.
     #[must_use]
     pub const fn appending(mut self) -> Self {
         self.append = true;
         self
     }
 
-    /// True when the descriptor can be written to.
+    /// True when the descriptor is writable.
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self.access, Access::Read)
     }
 
-    /// Reads flags as C spells them (`O_RDWR|O_CREAT`). Those that are not kept are passed over.
+    /// Parses flags in C spelling (`O_RDWR|O_CREAT`). Flags that are not kept are ignored.
     #[must_use]
     pub fn from_c_words(text: &str) -> Self {
         let mut flags = Self::default();

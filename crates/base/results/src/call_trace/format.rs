@@ -1,9 +1,8 @@
-//! Our own trace of calls in a file: JSON lines. Specification: `docs/formats/syscalls.md`.
+//! The call trace file format of this project: JSON lines. Specification: `docs/formats/syscalls.md`.
 //!
-//! The first line is the header, the last one the end. A name comes before the first call that uses it and is
-//! numbered by its place among the names, from 0. A line is told by its first key, so the reader decodes it once.
-//! The writer works under the name `NAME.partial`; without its last line a file is a partial trace, and is read
-//! as one.
+//! The first line is the header, the last one the end. A name precedes the first call that uses it; its number is its
+//! position among the names, from 0. The first key of a line gives its type, so the reader decodes each line once.
+//! The writer works on `NAME.partial`; a file without its last line is a partial trace and is read as such.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -20,10 +19,10 @@ use super::{Action, Call, Handle, Layer, Name, Trace};
 /// Name and version of the format, in the header.
 pub const CALL_TRACE_SCHEMA: &str = "tidegate.calls/1";
 
-/// A name is at most 4096 bytes, six characters each in JSON; no line needs more.
+/// A name has at most 4096 bytes, each at most six characters in JSON; no line needs more.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Reason for what a reader's limit cut off.
+/// Reason for calls cut off by a reader's limit.
 const BEYOND_LIMIT: &str = "call beyond the limit of calls in memory";
 
 /// First line of the file.
@@ -31,13 +30,13 @@ const BEYOND_LIMIT: &str = "call beyond the limit of calls in memory";
 pub struct Header {
     /// Always [`CALL_TRACE_SCHEMA`].
     pub schema: String,
-    /// Where the calls were seen.
+    /// Layer at which the calls were recorded.
     pub layer: Layer,
-    /// Who wrote the file.
+    /// Writer of the file.
     pub origin: String,
-    /// What was traced.
+    /// The traced command.
     pub command: Vec<String>,
-    /// Start of the trace, nanoseconds since 1970 (wall clock, for people).
+    /// Start of the trace in nanoseconds since 1970 (wall clock, for people).
     pub started_unix_ns: u64,
 }
 
@@ -61,32 +60,32 @@ enum NameLine {
     Bytes { path_bytes: Vec<u8> },
 }
 
-/// Why a trace could not be read or written.
+/// Errors of reading or writing a trace.
 #[derive(Debug, Error)]
 pub enum CallTraceError {
     /// A system call failed.
     #[error("{}: cannot {operation}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Failed operation.
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// A line is not what the format says.
+    /// A line violates the format.
     #[error("{}, line {line}: expected {expected}, found `{found}`{}", path.display(), because(reason))]
     Line {
         /// The file.
         path: PathBuf,
         /// Line, counted from 1.
         line: u64,
-        /// What should be there.
+        /// Expected content.
         expected: String,
         /// Beginning of the line.
         found: String,
-        /// More about it; may be empty.
+        /// Details; may be empty.
         reason: String,
     },
 }
@@ -99,13 +98,13 @@ fn because(reason: &str) -> String {
     }
 }
 
-/// True when the beginning of a file is that of a trace of this format, of any version.
+/// True if the file begins like a trace of this format, of any version.
 #[must_use]
 pub fn starts_like_call_trace(beginning: &[u8]) -> bool {
     beginning.starts_with(br#"{"schema":"tidegate.calls/"#)
 }
 
-/// Writes a trace; it has its name only after [`CallTraceWriter::finish`].
+/// Writes a trace. The file gets its final name only in [`CallTraceWriter::finish`].
 #[derive(Debug)]
 pub struct CallTraceWriter {
     path: PathBuf,
@@ -115,10 +114,10 @@ pub struct CallTraceWriter {
 }
 
 impl CallTraceWriter {
-    /// Starts `path`. An earlier partial file of that name is replaced, `path` itself is not touched yet.
+    /// Starts `path`. Replaces an earlier partial file of that name; `path` itself is not touched yet.
     ///
     /// # Errors
-    /// When the partial file cannot be made.
+    /// When the partial file cannot be created.
     pub fn create(path: &Path, header: &Header) -> Result<Self, CallTraceError> {
         let created = OutFile::create(path, Unfinished::Keep);
         let file = created.map_err(|source| failed("create", &partial_name(path), source))?;
@@ -132,7 +131,7 @@ impl CallTraceWriter {
         Ok(writer)
     }
 
-    /// The name of a path; written when it is met for the first time.
+    /// Returns the name for a path; writes it to the file on first use.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -159,7 +158,7 @@ impl CallTraceWriter {
         Ok(())
     }
 
-    /// Counts something that is left out of the trace.
+    /// Counts an item that is omitted from the trace.
     pub fn skip(&mut self, reason: &str) {
         if let Some(count) = self.end.skipped.get_mut(reason) {
             *count += 1;
@@ -174,16 +173,16 @@ impl CallTraceWriter {
         self.end.calls
     }
 
-    /// What was left out so far, by reason.
+    /// Omitted items so far, by reason.
     #[must_use]
     pub const fn skipped(&self) -> &BTreeMap<String, u64> {
         &self.end.skipped
     }
 
-    /// Ends the trace, syncs the file and gives it its name.
+    /// Completes the trace, syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// When the file cannot be written, synced or renamed; what was written is in the partial file.
+    /// When the file cannot be written, synced or renamed; the partial file then holds everything written so far.
     pub fn finish(mut self) -> Result<PathBuf, CallTraceError> {
         self.end_as(true)?;
         let partial = self.file.get_ref().path().to_owned();
@@ -193,7 +192,7 @@ impl CallTraceWriter {
         Ok(self.path)
     }
 
-    /// Ends the trace before its time: the file says so and keeps the name of a partial one, which is returned.
+    /// Ends the trace early: the file is marked incomplete and keeps its partial name, which is returned.
     ///
     /// # Errors
     /// When the file cannot be written or synced.
@@ -232,12 +231,12 @@ fn name_line(path: &Path) -> NameLine {
     }
 }
 
-/// Reads a trace. `file` is its name in messages; calls after the first `calls_max` are counted and left out.
+/// Reads a trace. `file` is its name in messages; calls after the first `calls_max` are counted and dropped.
 ///
-/// A file without its last line is a partial trace and no error; half a line at its end is left out.
+/// A file without its last line is read as a partial trace; half a line at its end is dropped.
 ///
 /// # Errors
-/// When the file cannot be read or is not of this format and version.
+/// When the file cannot be read or has another format or version.
 pub fn read_call_trace(reader: impl BufRead, file: &Path, calls_max: usize) -> Result<Trace, CallTraceError> {
     let mut lines = Lines {
         reader,
@@ -278,7 +277,7 @@ pub fn read_call_trace(reader: impl BufRead, file: &Path, calls_max: usize) -> R
 struct Decoding {
     trace: Trace,
     names: Vec<Name>,
-    /// Handles of the file may be any numbers; those in memory are dense.
+    /// Maps the file's handles, which may be any numbers, to dense ones in memory.
     handles: HashMap<Handle, Handle>,
     calls_max: usize,
 }
@@ -371,12 +370,12 @@ struct Lines<'file, R> {
     reader: R,
     file: &'file Path,
     number: u64,
-    /// The line with its line feed, when it has one.
+    /// The line, including its line feed if it has one.
     text: Vec<u8>,
 }
 
 impl<R: BufRead> Lines<'_, R> {
-    /// False at the end of the file.
+    /// Reads the next line; false at the end of the file.
     fn next(&mut self) -> Result<bool, CallTraceError> {
         self.text.clear();
         self.number += 1;

@@ -1,12 +1,12 @@
-//! Traces of calls on files: what programs asked of a file system, or a block layer of its device, and when.
+//! Call traces: file system calls of programs, or block layer requests to a device, with times.
 //!
-//! This is the meeting point of those who record (`trace`), those who read foreign formats or invent workloads, and
-//! the replayer (`bench`). The two layers are never mixed: what a program reads from the page cache is in a trace of
-//! the first and not of the second.
+//! This model is shared by the recorder (`trace`), readers of foreign formats, workload generators and the replayer
+//! (`bench`). A trace never mixes the two layers: a read served from the page cache appears in a system call trace
+//! and not in a block trace.
 //!
-//! Files have names inside a root that the replayer chooses: absolute names, `..` and `.` are resolved against
-//! that root as text, so no name leaves it. Descriptors have handles, numbered by the trace and never used again
-//! for another descriptor. Calls are in the order of their start; a call takes about 80 bytes in memory.
+//! File names are relative to a root chosen by the replayer: absolute names, `..` and `.` are resolved textually
+//! against that root, so no name escapes it. Descriptors have handles, numbered by the trace and never reused. Calls
+//! are ordered by start time; a call takes about 80 bytes in memory.
 
 mod descriptors;
 mod flags;
@@ -25,7 +25,7 @@ pub use format::{
     CALL_TRACE_SCHEMA, CallTraceError, CallTraceWriter, Header, read_call_trace, starts_like_call_trace,
 };
 
-/// Where the calls of a trace were seen.
+/// Layer at which the calls of a trace were recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
@@ -36,7 +36,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// A few words for people.
+    /// Short description for people.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -46,17 +46,17 @@ impl Layer {
     }
 }
 
-/// A file of a trace: its place in the trace's table of names.
+/// A file name of a trace: index into the trace's table of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Name(pub u32);
 
-/// A descriptor of a trace. Numbers start at 0, and each is used for one descriptor only.
+/// A descriptor of a trace. Handles are numbered from 0 and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Handle(pub u32);
 
-/// What a call asks for. Sizes and offsets are bytes.
+/// Operation of a call. Sizes and offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case")]
 #[expect(
@@ -64,7 +64,7 @@ pub struct Handle(pub u32);
     reason = "fields are named as the arguments of the system call that the variant is named for"
 )]
 pub enum Action {
-    /// `open` or `openat`; the new descriptor is `handle`, also when the call failed.
+    /// `open` or `openat`; the new descriptor is `handle`, even when the call failed.
     Open {
         name: Name,
         handle: Handle,
@@ -72,7 +72,7 @@ pub enum Action {
     },
     /// `close`.
     Close { handle: Handle },
-    /// `dup` and its like: `copy` shares the file position of `handle`.
+    /// `dup` and similar: `copy` shares the file position of `handle`.
     Duplicate { handle: Handle, copy: Handle },
     /// `read` or `readv` at the file position.
     Read { handle: Handle, bytes: u64 },
@@ -82,13 +82,13 @@ pub enum Action {
     ReadAt { handle: Handle, bytes: u64, offset: u64 },
     /// `pwrite` or `pwritev`.
     WriteAt { handle: Handle, bytes: u64, offset: u64 },
-    /// `sendfile` or `copy_file_range` between two files, at their positions.
+    /// `sendfile` or `copy_file_range` between two files, at their file positions.
     Copy { from: Handle, to: Handle, bytes: u64 },
     /// `fsync`.
     Fsync { handle: Handle },
     /// `fdatasync`.
     Fdatasync { handle: Handle },
-    /// `sync_file_range` with all three of its flags; `bytes` 0 means to the end.
+    /// `sync_file_range` with all three of its flags; `bytes` 0 means to the end of the file.
     SyncRange { handle: Handle, offset: u64, bytes: u64 },
     /// `lseek`.
     Seek {
@@ -100,18 +100,18 @@ pub enum Action {
     TruncateHandle { handle: Handle, bytes: u64 },
     /// `truncate`.
     Truncate { name: Name, bytes: u64 },
-    /// `fallocate` with flags as Linux numbers them.
+    /// `fallocate` with Linux flag numbers.
     Allocate {
         handle: Handle,
         mode: u32,
         offset: u64,
         bytes: u64,
     },
-    /// `stat` and its like by name, following nothing.
+    /// `stat` and similar by name, without following symbolic links.
     Stat { name: Name },
     /// `fstat`.
     StatHandle { handle: Handle },
-    /// `access`, for existence.
+    /// `access` with `F_OK`.
     Access { name: Name },
     /// `getdents`, once.
     List { handle: Handle },
@@ -135,7 +135,7 @@ pub enum Action {
     BlockFlush,
 }
 
-/// What the offset of a seek counts from.
+/// Reference point of a seek offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Whence {
@@ -145,14 +145,14 @@ pub enum Whence {
     Current,
     /// The end of the file.
     End,
-    /// Next data at or after the offset.
+    /// The next data at or after the offset.
     Data,
-    /// Next hole at or after the offset.
+    /// The next hole at or after the offset.
     Hole,
 }
 
 impl Action {
-    /// One lower-case word, as results name the call.
+    /// Lower-case name of the call in results.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -187,7 +187,7 @@ impl Action {
         }
     }
 
-    /// The layer that the action belongs to.
+    /// The layer of the action.
     #[must_use]
     pub const fn layer(&self) -> Layer {
         match self {
@@ -200,27 +200,27 @@ impl Action {
     }
 }
 
-/// What a call answered when it was traced.
+/// Recorded result of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The trace does not say; success is assumed.
+    /// Not recorded; success is assumed.
     #[default]
     Unknown,
-    /// Success, with its number: bytes moved, or a file position. 0 for calls that answer nothing.
+    /// Success with its return value: bytes moved, or a file position. 0 for calls without a value.
     Done(u64),
-    /// Failure, with its errno as Linux numbers it.
+    /// Failure with its Linux errno.
     Failed(i32),
 }
 
 impl Outcome {
-    /// False when the trace says that the call failed.
+    /// False only if the call was recorded as failed.
     #[must_use]
     pub const fn is_success(self) -> bool {
         !matches!(self, Self::Failed(_))
     }
 
-    /// The number of a success that the trace tells.
+    /// The recorded return value of a successful call.
     #[must_use]
     pub const fn value(self) -> Option<u64> {
         match self {
@@ -233,35 +233,35 @@ impl Outcome {
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// Who called; any number that differs between threads.
+    /// Calling thread: any number that is unique per thread.
     #[serde(rename = "t")]
     pub thread: u32,
-    /// Start, counted from the start of the trace.
+    /// Start, ns since the start of the trace.
     #[serde(rename = "at")]
     pub at_ns: u64,
-    /// What it took when it was traced.
+    /// Recorded duration.
     #[serde(rename = "ns", default, skip_serializing_if = "Option::is_none")]
     pub recorded_duration_ns: Option<u64>,
-    /// What it answered when it was traced.
+    /// Recorded result.
     #[serde(rename = "r", default)]
     pub outcome: Outcome,
-    /// What was asked for.
+    /// Operation of the call.
     #[serde(flatten)]
     pub action: Action,
 }
 
-/// A trace in memory: one layer, its names, and its calls in order of their start.
+/// A trace in memory: one layer, its names, and its calls ordered by start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Where the calls were seen.
+    /// Layer at which the calls were recorded.
     pub layer: Layer,
-    /// Where the trace comes from, for people (`strace`, `fio iolog version 3`, `generator angry-bird`).
+    /// Source of the trace, for people (`strace`, `fio iolog version 3`, `generator angry-bird`).
     pub origin: String,
     /// The calls, ascending by `at_ns`.
     pub calls: Vec<Call>,
-    /// What the source held and the trace leaves out, by reason.
+    /// Items omitted from the source, counted by reason.
     pub skipped: BTreeMap<String, u64>,
-    /// False when the source says that it ends before what it recorded did.
+    /// False when the source says that it ends before the recorded program did.
     pub complete: bool,
     names: Vec<PathBuf>,
     numbers: HashMap<PathBuf, Name>,
@@ -284,7 +284,7 @@ impl Trace {
         }
     }
 
-    /// The name of a path, the same for each spelling of it inside the root.
+    /// Returns the name of a path; all spellings of a path inside the root share one name.
     ///
     /// # Panics
     /// After 2^32 names, which do not fit into memory.
@@ -310,12 +310,12 @@ impl Trace {
         })
     }
 
-    /// All names, in the order of their numbers.
+    /// All names, ordered by number.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &Path> {
         self.names.iter().map(PathBuf::as_path)
     }
 
-    /// A handle that no call has.
+    /// Allocates an unused handle.
     ///
     /// # Panics
     /// After 2^32 handles, whose calls do not fit into memory.
@@ -328,13 +328,13 @@ impl Trace {
         handle
     }
 
-    /// Handles in use are below this number.
+    /// Upper bound of the handles in use.
     #[must_use]
     pub const fn handle_count(&self) -> u32 {
         self.handles
     }
 
-    /// Adds a call of which the trace knows neither length nor answer.
+    /// Adds a call with unknown duration and result.
     pub fn push(&mut self, thread: u32, at_ns: u64, action: Action) {
         self.calls.push(Call {
             thread,
@@ -345,12 +345,12 @@ impl Trace {
         });
     }
 
-    /// Counts something that is left out.
+    /// Counts an omitted item.
     pub fn skip(&mut self, reason: &str) {
         self.skip_many(reason, 1);
     }
 
-    /// Counts several things that are left out.
+    /// Counts `count` omitted items.
     pub fn skip_many(&mut self, reason: &str, count: u64) {
         if count == 0 {
             return;
@@ -362,13 +362,13 @@ impl Trace {
         }
     }
 
-    /// Puts the calls into the order of their start; calls of one instant stay in theirs.
+    /// Sorts the calls by start time; calls with equal times keep their order.
     pub fn sort(&mut self) {
         self.calls.sort_by_key(|call| call.at_ns);
     }
 }
 
-/// A path as text inside a root: relative, without `.`, `..` and doubled slashes.
+/// Normalises a path inside a root as text: relative, without `.`, `..` and doubled slashes.
 fn inside_root(path: &Path) -> PathBuf {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in path.as_os_str().as_bytes().split(|byte| *byte == b'/') {
