@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line arguments.
 
 use std::path::PathBuf;
 
@@ -9,65 +9,65 @@ use crate::trace_overhead::{DirectLoadArguments, TraceOverheadArguments};
 
 /// Compares `tidegate bench` with outside programs in interleaved rounds.
 ///
-/// Exit codes: 0 each cell agrees or its difference has a measured reason, 1 some difference has none, 2 could not do
-/// it.
+/// Exit codes: 0 every cell agrees or its difference has a measured reason, 1 a difference has no known reason, 2 the
+/// comparison could not be made.
 #[derive(Debug, Parser)]
 #[command(name = "judge", version)]
 pub struct Judge {
-    /// What is compared.
+    /// The suite to run.
     #[command(subcommand)]
     pub suite: Suite,
 }
 
-/// What is compared.
+/// Suites, each with its own peer.
 #[derive(Debug, Subcommand)]
 pub enum Suite {
-    /// File workloads with fio and a plain C loop, mode by mode
+    /// Compare file workloads with fio and a plain C loop, mode by mode
     Fio(FioArguments),
-    /// 4 KiB operations in memory with a plain C loop: at least 0.95 of it
+    /// Compare 4 KiB operations in memory with a plain C loop; at least 0.95 of its speed is required
     Ceiling(Common),
-    /// SQLite workloads with a C loop over sqlite3
+    /// Compare SQLite workloads with a C loop over sqlite3
     Sqlite(SqliteArguments),
-    /// File workloads with the original Mobibench, where both mean the same
+    /// Compare file workloads with the original Mobibench, for modes with the same meaning in both
     Mobibench(MobibenchArguments),
-    /// Direct I/O with and without `tidegate trace record`: what tracing costs, and whether it loses records
+    /// Measure direct I/O with and without `tidegate trace record`: overhead and lost records
     TraceOverhead(TraceOverheadArguments),
-    /// The I/O loop of `trace-overhead`
+    /// Run the I/O loop of `trace-overhead`
     #[command(hide = true)]
     DirectLoad(DirectLoadArguments),
 }
 
-/// Arguments that all suites share.
+/// Arguments shared by all suites.
 #[derive(Args, Debug)]
 pub struct Common {
-    /// The program under test
+    /// Program under test
     #[arg(long, value_name = "PATH")]
     pub tidegate: PathBuf,
-    /// A folder to measure in, with a name for the results; may be repeated. `tmpfs` is never cold
+    /// Measure in directory DIR and call it NAME in the results; may be repeated. `tmpfs` is never measured cold
     #[arg(long = "directory", value_name = "NAME=DIR", required = true, value_parser = parse_place)]
     pub places: Vec<Place>,
-    /// Rounds of each cell
+    /// Run N rounds of each cell
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Seconds for the suite: what the rounds leave goes to cells whose interval is too wide to tell
+    /// Spend up to SECONDS on the suite: time left after the rounds goes to cells with too wide an interval
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub budget: u64,
-    /// Only cells whose names contain one of these, comma-separated
+    /// Run only cells whose names contain one of these parts, comma-separated
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub modes: Vec<String>,
-    /// Keep every run in this file, and go on with what it has
+    /// Append every run to this file and resume from the runs it already has
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Append the table of the results to this file
+    /// Append the result table to this file
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Where programs in C are compiled to
+    /// Compile C programs into this directory
     #[arg(long, value_name = "DIR", default_value = "target/judge")]
     pub build: PathBuf,
-    /// A small choice of cells and shorter windows
+    /// Run a small selection of cells with shorter windows
     #[arg(long)]
     pub quick: bool,
-    /// Name the cells and measure nothing
+    /// List the cells without measuring
     #[arg(long)]
     pub list: bool,
 }
@@ -75,16 +75,16 @@ pub struct Common {
 /// Arguments of `judge fio`.
 #[derive(Args, Debug)]
 pub struct FioArguments {
-    /// What all suites share.
+    /// Arguments shared by all suites.
     #[command(flatten)]
     pub common: Common,
-    /// fio; without it ours is compared with the C loop alone
+    /// Use this fio; if it is missing, tidegate is compared with the C loop only
     #[arg(long, value_name = "PATH", default_value = "fio")]
     pub fio: PathBuf,
-    /// Numbers of threads
+    /// Run with these numbers of threads
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Vec<u32>,
-    /// How long a window should be, in milliseconds
+    /// Aim for timed windows of this length, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 120)]
     pub window: u64,
 }
@@ -92,13 +92,14 @@ pub struct FioArguments {
 /// Arguments of `judge sqlite`.
 #[derive(Args, Debug)]
 pub struct SqliteArguments {
-    /// What all suites share.
+    /// Arguments shared by all suites.
     #[command(flatten)]
     pub common: Common,
-    /// Transactions of a run
+    /// Run N transactions per run
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub transactions: u32,
-    /// Folder with the sqlite3.c that is inside tidegate; without it both sides use the system's library
+    /// Use the sqlite3.c in this directory, the one built into tidegate; by default both sides use the system's
+    /// library
     #[arg(long, value_name = "DIR")]
     pub amalgamation: Option<PathBuf>,
 }
@@ -106,16 +107,16 @@ pub struct SqliteArguments {
 /// Arguments of `judge mobibench`.
 #[derive(Args, Debug)]
 pub struct MobibenchArguments {
-    /// What all suites share.
+    /// Arguments shared by all suites.
     #[command(flatten)]
     pub common: Common,
-    /// The original, built; without it nothing is compared
+    /// Compare with this build of the original; without it the suite is skipped
     #[arg(long, value_name = "PATH")]
     pub mobibench: Option<PathBuf>,
 }
 
 impl Common {
-    /// True when a cell was asked for.
+    /// True when the cell is selected.
     pub fn wants(&self, name: &str) -> bool {
         self.modes.is_empty() || self.modes.iter().any(|part| name.contains(part.as_str()))
     }

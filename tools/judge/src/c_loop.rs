@@ -1,4 +1,4 @@
-//! The plain C loop as a side: `c/file_loop.c`, compiled when it is first needed.
+//! The plain C loop as a side: `c/file_loop.c`, compiled on first use.
 
 use std::path::{Path, PathBuf};
 
@@ -15,18 +15,18 @@ pub struct CLoop {
     program: PathBuf,
 }
 
-/// What it does beside the operations.
+/// Optional work in addition to the operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras<'run> {
-    /// Reads the clock once an operation and counts it in a histogram.
+    /// Reads the clock once per operation and counts the latency in a histogram.
     pub histogram: bool,
-    /// Reads each file once before.
+    /// Reads each file once before the measurement.
     pub warm: bool,
-    /// Touches each page of a mapping before.
+    /// Touches each page of a mapping before the measurement.
     pub prefault: bool,
-    /// Empties the cache of the machine before, also where the cell does not ask for it.
+    /// Drops the machine's caches before the measurement, even if the cell does not require it.
     pub cold: bool,
-    /// Visits the offsets of this file in place of an order of its own.
+    /// Visits the offsets in this file instead of its own order.
     pub offsets: Option<&'run Path>,
 }
 
@@ -38,7 +38,7 @@ struct Answer {
 }
 
 impl CLoop {
-    /// Compiles it into `build`.
+    /// Compiles the loop into `build`.
     ///
     /// # Errors
     /// When there is no compiler.
@@ -49,7 +49,7 @@ impl CLoop {
         })
     }
 
-    /// Runs a cell with files of `file_bytes` each, which it makes in a folder of its own and removes.
+    /// Runs a cell with files of `file_bytes` each, created in a temporary directory and removed afterwards.
     ///
     /// # Errors
     /// When it fails.

@@ -1,12 +1,12 @@
-//! `judge ceiling`: what the harness costs where a file is fastest, beside the plain C loop.
+//! `judge ceiling`: overhead of the harness at the fastest file speed, compared with the plain C loop.
 //!
-//! 4 KiB operations on a file in memory, one thread, sequential and random reads and writes, with calls and with a
-//! mapping whose pages are present; ours with all that it measures, the C loop (`c/file_loop.c`) at the same offsets
-//! with nothing, and with a clock and a histogram.
+//! Runs 4 KiB operations on a cached file with one thread: sequential and random reads and writes, by system calls
+//! and by a prefaulted mapping. tidegate runs with all its measurements; the C loop (`c/file_loop.c`) visits the same
+//! offsets, once without any measurement and once with clock and histogram.
 //!
-//! Calls are judged beside the loop that reads no clock. A mapping is judged beside the one that reads it once an
-//! operation: without a clock between them the processor works on several copies at the same time, and no program
-//! that tells what each of them took can do that.
+//! System calls are compared with the loop that reads no clock. A mapping is compared with the loop that reads the
+//! clock once per operation: without a clock read between copies the processor overlaps several of them, which no
+//! program that reports the latency of each can do.
 
 use std::fs;
 use std::rc::Rc;
@@ -22,14 +22,14 @@ use crate::ours::Tidegate;
 use crate::report::Report;
 use crate::verdict::{Rule, row, side, table};
 
-/// Ours reaches at least this part of the plain C loop.
+/// Minimum speed of tidegate relative to the plain C loop.
 const LEAST: f64 = 0.95;
 
-/// Bytes of the file.
+/// File size in bytes.
 const WORK_BYTES: u64 = 512 << 20;
 const WORK_BYTES_QUICK: u64 = 64 << 20;
 
-/// A round of four sides at the full size, as measured on two processors.
+/// Duration of a round of four sides at the full size, as measured on two processors.
 const ROUND: Duration = Duration::from_millis(2500);
 
 const PATTERNS: [Pattern; 4] = [
@@ -39,7 +39,7 @@ const PATTERNS: [Pattern; 4] = [
     Pattern::RandomWrite,
 ];
 
-/// The offsets to visit, in a file that is removed when dropped.
+/// The offsets to visit, in a file that is removed on drop.
 struct Course {
     file: tempfile::NamedTempFile,
 }
@@ -47,7 +47,7 @@ struct Course {
 /// Runs the suite.
 ///
 /// # Errors
-/// That of the first program that failed.
+/// The error of the first program that failed.
 pub fn run(common: &Common) -> Result<Report, JudgeError> {
     let ours = Tidegate::find(&common.tidegate)?;
     let c = CLoop::compile(&common.build)?;

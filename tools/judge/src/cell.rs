@@ -1,21 +1,21 @@
-//! The modes of the file workload that are compared, and those that can't be, with the reason.
+//! Cells of the file workload: the compared modes, and the excluded ones with reasons.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// The name of places that are never cold, as their files are in memory by nature.
+/// Name of places that are never cold, because their files always are in memory.
 pub const TMPFS: &str = "tmpfs";
 
-/// A place where is measured.
+/// A directory to measure in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its name in the results, usually the file system's (`ext4`, `tmpfs`).
+    /// Name in the results, usually the file system's (`ext4`, `tmpfs`).
     pub name: String,
-    /// An existing folder.
+    /// An existing directory.
     pub directory: PathBuf,
 }
 
-/// Which records, in which order.
+/// Access pattern: kind and order of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// Overwrites from the beginning to the end.
@@ -63,7 +63,7 @@ impl Pattern {
         matches!(self, Self::RandomWrite | Self::Mixed | Self::RandomRead)
     }
 
-    /// Share of reads.
+    /// Percentage of reads.
     pub const fn read_percent(self) -> u8 {
         match self {
             Self::SequentialRead | Self::RandomRead => 100,
@@ -73,7 +73,7 @@ impl Pattern {
     }
 }
 
-/// How data reaches the file, in the names of `tidegate bench file --mode`.
+/// I/O mode, named as in `tidegate bench file --mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Buffered,
@@ -100,7 +100,7 @@ impl Mode {
     ];
     const MAPPED: [Self; 3] = [Self::Mmap, Self::MmapAsync, Self::MmapSync];
 
-    /// Its name.
+    /// Name of the mode in `tidegate bench file --mode`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Buffered => "buffered",
@@ -121,7 +121,7 @@ impl Mode {
         matches!(self, Self::Mmap | Self::MmapAsync | Self::MmapSync)
     }
 
-    /// True when the page cache is passed by.
+    /// True when the page cache is bypassed.
     pub const fn is_direct(self) -> bool {
         matches!(self, Self::Direct | Self::DirectSync)
     }
@@ -135,30 +135,30 @@ impl Mode {
     }
 }
 
-/// How system calls are made.
+/// Engine that issues the I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// `pread`, `pwrite` and syncs, or a mapping.
     Calls,
-    /// io_uring with so many operations in flight.
+    /// io_uring with this queue depth.
     Ring(u32),
 }
 
-/// One mode with its threads, without the place.
+/// One combination of pattern, mode, engine and threads, independent of the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Which records, in which order.
+    /// Access pattern.
     pub pattern: Pattern,
-    /// How data reaches the file.
+    /// I/O mode.
     pub mode: Mode,
-    /// How system calls are made.
+    /// Engine that issues the I/O.
     pub engine: Engine,
-    /// Threads, each with a file of its own.
+    /// Number of threads, each with its own file.
     pub threads: u32,
 }
 
 impl fmt::Display for Cell {
-    /// The name in the results: `random-write/fsync/t8`, `random-read/direct/uring32/t1`.
+    /// Formats the name used in the results: `random-write/fsync/t8`, `random-read/direct/uring32/t1`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let engine = match self.engine {
             Engine::Calls => String::new(),
@@ -172,7 +172,7 @@ impl fmt::Display for Cell {
 const NO_MS_ASYNC: &str = "fio's mmap engine has no msync(MS_ASYNC)";
 const SYNCS_AFTER_READS: &str = "fio's fsync=1 syncs after each read of a mix too, ours after writes alone";
 
-/// Modes that are not compared with fio, or not at all, and why.
+/// Modes that are not compared with fio, or not at all, with reasons.
 pub const NOT_COMPARED: [(&str, &str); 7] = [
     (
         "mmap-async",
@@ -205,7 +205,7 @@ pub const NOT_COMPARED: [(&str, &str); 7] = [
 ];
 
 impl Cell {
-    /// Every cell for these numbers of threads, in the order of the results.
+    /// All cells for these numbers of threads, in the order of the results.
     pub fn all(threads: &[u32]) -> Vec<Self> {
         let mut cells = Vec::new();
         for &threads in threads {
@@ -234,7 +234,7 @@ impl Cell {
         cells
     }
 
-    /// The small choice of `--quick`.
+    /// True for the small selection of `--quick`.
     pub fn is_quick(&self) -> bool {
         let engine = matches!(self.engine, Engine::Calls | Engine::Ring(32));
         let ring = self.engine == Engine::Calls || (self.mode.is_direct() && self.pattern.is_random());
@@ -245,7 +245,7 @@ impl Cell {
         engine && ring && mode && self.pattern != Pattern::Mixed
     }
 
-    /// Why fio can't be compared with; `None` when it can.
+    /// Reason why a comparison with fio is impossible; `None` if it is possible.
     pub fn without_fio(&self) -> Option<&'static str> {
         if self.mode == Mode::MmapAsync {
             Some(NO_MS_ASYNC)
@@ -256,7 +256,7 @@ impl Cell {
         }
     }
 
-    /// True when the page cache is emptied before each run: reads through it, where there is a device below.
+    /// True when the page cache is dropped before each run: for cached reads on a file system with a device.
     pub fn wants_cold(&self, place: &Place) -> bool {
         self.pattern.only_reads() && !self.mode.is_direct() && place.name != TMPFS
     }

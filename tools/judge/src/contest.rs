@@ -1,7 +1,7 @@
-//! Interleaved rounds: in each, every side runs once, and the side that begins moves on by one.
+//! Interleaved rounds: in each round every side runs once, and the starting side rotates by one.
 //!
-//! Every match gets three rounds first, then all that were asked for, then, while the budget of time lasts, those whose
-//! interval is too wide to tell get further ones. What decides is the width alone, never which way the ratio points.
+//! Every match first gets three rounds, then the requested number. While the time budget lasts, matches with too wide
+//! an interval then get further rounds. Only the width of the interval decides, never the direction of the ratio.
 
 use std::io::{Write, stderr};
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use crate::error::JudgeError;
 use crate::journal::{Journal, Speed};
 use crate::verdict::{Row, Rule, row};
 
-/// An interval wider than this part of its median gets further rounds.
+/// A match whose interval is wider than this fraction of its median gets further rounds.
 const WIDE: f64 = 0.15;
 
-/// Rounds that every match gets before any gets more, so that all are there when the time is up.
+/// Rounds of every match before any match gets more, so that all have results when the time is up.
 const FIRST_ROUNDS: u32 = 3;
 
-/// Rounds that a match gets at a time in the second pass, and in all.
+/// Further rounds per match at a time, and the maximum in total.
 const FURTHER_ROUNDS: u32 = 2;
 const ROUNDS_MAX: u32 = 31;
 
-/// One who runs in each round.
+/// A participant that runs once per round.
 pub struct Side<'run> {
     /// Name in the records.
     pub name: &'static str,
@@ -30,11 +30,11 @@ pub struct Side<'run> {
     pub run: Box<dyn FnMut(u32) -> Result<Speed, JudgeError> + 'run>,
 }
 
-/// The sides of a match, made when it is its turn, and how much work each run is.
+/// The sides of a match, created when the match starts, and the work per run.
 pub struct Sides<'run> {
     /// Bytes of all files, or transactions.
     pub work_count: u64,
-    /// Who runs.
+    /// Participants of each round.
     pub sides: Vec<Side<'run>>,
 }
 
@@ -42,31 +42,31 @@ pub struct Sides<'run> {
 pub struct Match<'run> {
     /// Its name in the results.
     pub name: String,
-    /// Whom ours is compared with.
+    /// The side that tidegate is compared with.
     pub peer: &'static str,
-    /// What the ratio has to be.
+    /// Requirement for the ratio.
     pub rule: Rule,
-    /// What the reader of the table has to know.
+    /// Remark for readers of the table.
     pub note: Option<&'static str>,
-    /// Makes the sides; the argument is the work that was chosen in an earlier start.
+    /// Creates the sides; the argument is the work per run, if an earlier start already chose it.
     pub sides: Box<dyn Fn(Option<u64>) -> Result<Sides<'run>, JudgeError> + 'run>,
 }
 
-/// How many rounds, and for how long.
+/// Number of rounds and time budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Rounds of each match.
     pub rounds: u32,
-    /// Time of the suite; what is left after the rounds goes to what is too wide.
+    /// Time for the suite; time left after the rounds goes to matches with too wide an interval.
     pub budget: Duration,
-    /// What a round takes, as measured on two processors.
+    /// Duration of a round, as measured on two processors.
     pub round: Duration,
 }
 
-/// Plays the matches and gives their verdicts, in their order.
+/// Runs the matches and returns their verdicts, in order.
 ///
 /// # Errors
-/// That of the first side that failed.
+/// The error of the first side that failed.
 pub fn play(journal: &mut Journal, matches: &[Match<'_>], effort: Effort) -> Result<Vec<Row>, JudgeError> {
     let began = Instant::now();
     let count = u32::try_from(matches.len()).unwrap_or(u32::MAX);
@@ -127,7 +127,7 @@ fn verdict(journal: &Journal, one: &Match<'_>) -> Row {
     found
 }
 
-/// Runs the rounds that the journal does not have.
+/// Runs the rounds that the journal does not have yet.
 fn play_rounds(journal: &mut Journal, one: &Match<'_>, rounds: u32) -> Result<(), JudgeError> {
     if (0..rounds).all(|round| journal.has_round(&one.name, round)) {
         return Ok(());
@@ -148,7 +148,7 @@ fn play_rounds(journal: &mut Journal, one: &Match<'_>, rounds: u32) -> Result<()
     Ok(())
 }
 
-/// A line for people. When nobody reads it, the work goes on all the same.
+/// Prints a message for people. A closed stderr does not stop the work.
 pub fn say(text: &str) {
     let _ = writeln!(stderr(), "judge: {text}");
 }
@@ -161,7 +161,7 @@ mod tests {
 
     type Order = RefCell<Vec<(u32, &'static str)>>;
 
-    /// A match in which ours takes `ours_us(round)` and the peer 100 us.
+    /// A match in which tidegate takes `ours_us(round)` and the peer 100 us.
     fn one<'run>(order: &'run Order, ours_us: impl Fn(u32) -> u64 + Copy + 'run) -> Match<'run> {
         let sides = move |_| {
             let sides = [side::OURS, side::C, side::CONTROL].map(|name| Side {

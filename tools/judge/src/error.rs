@@ -1,71 +1,71 @@
-//! Why a comparison could not be made.
+//! Errors of comparisons.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why a comparison could not be made.
+/// Errors of comparisons.
 #[derive(Debug, Error)]
 pub enum JudgeError {
     /// A system call failed.
     #[error("{}: cannot {operation}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Failed operation.
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
     /// A program could not be started.
     #[error("`{program}` does not start: {source}; {next_step}")]
     Start {
-        /// The program.
+        /// The command.
         program: String,
-        /// The system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
-        /// What the user can do.
+        /// Suggestion to the user.
         next_step: &'static str,
     },
-    /// A program ended with another exit code than 0.
+    /// A program ended with a non-zero exit code.
     #[error("{command}: expected exit code 0, found {found}: {message}")]
     Failed {
         /// The command line.
         command: String,
-        /// Exit code, or the signal.
+        /// Exit code or signal.
         found: String,
-        /// What it said last.
+        /// Last output of the program.
         message: String,
     },
-    /// A program did not say what was expected.
+    /// A program's output was not as expected.
     #[error("{command}: expected {expected}, found `{found}`")]
     Answer {
         /// The command line.
         command: String,
-        /// What was expected.
+        /// Expected output.
         expected: String,
-        /// Beginning of what it printed.
+        /// Beginning of the actual output.
         found: String,
     },
-    /// A line of the measurements can't be read.
+    /// A line of the journal is invalid.
     #[error("{}, line {line}: expected a measurement of schema {expected}: {problem}; give another --output", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Line, counted from 1.
         line: usize,
-        /// The schema.
+        /// Expected schema.
         expected: &'static str,
-        /// What is wrong with it.
+        /// The problem with the line.
         problem: String,
     },
 }
 
 impl JudgeError {
-    /// A failed system call on a file.
+    /// Wraps a failed system call on a file.
     pub fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io {
             operation,

@@ -1,15 +1,16 @@
-//! fio as a side, with the flags that make it measure what ours measures.
+//! fio as a side, with options that make it measure the same as tidegate.
 //!
-//! - `psync`, `mmap` or `io_uring`; threads, not processes, each with a file of its own of the same size; the file is
-//!   there (overwrite) or is made empty (`fallocate=none`), as in ours.
+//! - `psync`, `mmap` or `io_uring`; threads instead of processes, each with its own file of the same size. As in
+//!   tidegate, the file either exists (overwrite) or is created empty (`fallocate=none`).
 //! - `fadvise_hint=0`: by default fio advises the kernel of its order, which changes read-ahead. `end_fsync=1`: its
-//!   window ends with the same sync as ours. `invalidate=0`: the cache is set before, as for ours.
-//! - `random_generator=lfsr`: each block once, in an order without neighbours. The default map takes the next free block
-//!   when it meets one that is used, and read-ahead makes use of that. The offsets are not those of ours, their kind is.
-//! - Zeros, not refilled; one latency an operation (`disable_slat`, `disable_lat`), as in ours.
+//!   window ends with the same sync as tidegate's. `invalidate=0`: the cache is prepared beforehand, as for tidegate.
+//! - `random_generator=lfsr`: each block once, in an order without neighbours. The default map takes the next free
+//!   block after a collision, and read-ahead benefits from that. The offsets differ from tidegate's, their
+//!   distribution does not.
+//! - Zeros, not refilled; one latency per operation (`disable_slat`, `disable_lat`), as in tidegate.
 //!
-//! fio counts in whole milliseconds, and of several threads the longest, each from its own start: a thread that the
-//! machine starts late is not seen. The C loop tells its time both ways.
+//! fio reports whole milliseconds, and for several threads the longest, each from its own start: the late start of a
+//! thread is not visible. The C loop reports its time both ways.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,11 +24,11 @@ use crate::program::{Program, beginning};
 
 const NEXT_STEP: &str = "install the package fio";
 
-/// fio on this machine.
+/// fio as installed on this machine.
 #[derive(Debug)]
 pub struct Fio {
     path: PathBuf,
-    /// What it calls itself (`fio-3.33`).
+    /// Version as printed by fio (`fio-3.33`).
     pub version: String,
 }
 
@@ -46,12 +47,12 @@ struct Job {
 #[derive(Deserialize)]
 struct Direction {
     total_ios: u64,
-    /// Milliseconds; of several threads the longest.
+    /// Milliseconds; for several threads the longest.
     runtime: u64,
 }
 
 impl Fio {
-    /// Finds fio.
+    /// Runs fio for its version.
     ///
     /// # Errors
     /// When it does not run.
@@ -63,10 +64,10 @@ impl Fio {
         })
     }
 
-    /// Makes what fio finds: files of full length, or none.
+    /// Prepares the files for fio: files of full length, or none.
     ///
     /// # Errors
-    /// When the files can't be made.
+    /// When the files can't be created.
     pub fn prepare(&self, cell: &Cell, place: &Place, file_bytes: u64) -> Result<Files, JudgeError> {
         let folder = tempfile::Builder::new()
             .prefix("judge-fio-")
@@ -87,7 +88,7 @@ impl Fio {
     /// Runs a cell on prepared files.
     ///
     /// # Errors
-    /// When it fails or does another number of operations.
+    /// When it fails or does a different number of operations.
     pub fn run(
         &self,
         cell: &Cell,
@@ -100,7 +101,7 @@ impl Fio {
                 remove(path)?;
             }
         }
-        // Open files keep their inodes in memory: ours has its files open too while the cache is emptied.
+        // Open files keep their inodes in memory; tidegate too has its files open while the cache is dropped.
         let _held: Vec<File> = files
             .paths
             .iter()
@@ -123,7 +124,7 @@ impl Fio {
         })
     }
 
-    /// Brings fio itself back into the cache: else its code is read from disk inside its window.
+    /// Loads fio itself into the cache; otherwise its code would be read from disk within its window.
     fn load(&self) -> Result<(), JudgeError> {
         let found = std::env::var_os("PATH").and_then(|path| {
             std::env::split_paths(&path)
@@ -137,14 +138,14 @@ impl Fio {
     }
 }
 
-/// The files of a cell; removed when dropped.
+/// The files of a cell; removed on drop.
 #[derive(Debug)]
 pub struct Files {
     folder: tempfile::TempDir,
     paths: Vec<PathBuf>,
 }
 
-/// Writes everything down and empties the machine's caches (root).
+/// Syncs, then drops the machine's caches (root).
 fn drop_caches() -> Result<(), JudgeError> {
     Program::new("sync", "install coreutils").answer()?;
     let path = Path::new("/proc/sys/vm/drop_caches");
@@ -160,7 +161,7 @@ fn remove(path: &Path) -> Result<(), JudgeError> {
     }
 }
 
-/// Makes a file of full length in pieces of 1 MiB with a sync at the end, as ours prepares its files.
+/// Creates a file of full length in 1 MiB chunks with a sync at the end, as tidegate prepares its files.
 ///
 /// # Errors
 /// When a system call fails.
@@ -192,7 +193,7 @@ fn arguments(cell: &Cell, folder: &Path, file_bytes: u64) -> Vec<String> {
         Engine::Calls => "psync",
         Engine::Ring(_) => "io_uring",
     };
-    // A colon parts file names in fio.
+    // fio separates file names by colons.
     let folder = folder.to_string_lossy().replace(':', "\\:");
     let mut arguments = vec![
         "--name=judge".to_owned(),
@@ -218,8 +219,8 @@ fn arguments(cell: &Cell, folder: &Path, file_bytes: u64) -> Vec<String> {
     ];
     arguments.extend(fixed.map(str::to_owned));
     if let Engine::Ring(depth) = cell.engine {
-        // As many as have finished are taken, and all that are free are submitted in one call; file and memory are
-        // registered: as in ours.
+        // As in tidegate: reap all completions available, submit all free slots in one call, register file and
+        // buffers.
         arguments.push(format!("--iodepth={depth}"));
         arguments.push("--iodepth_batch_complete_min=1".to_owned());
         arguments.push(format!("--iodepth_batch_complete_max={depth}"));
@@ -247,7 +248,7 @@ fn arguments(cell: &Cell, folder: &Path, file_bytes: u64) -> Vec<String> {
     arguments
 }
 
-/// Some builds of fio print notes before the JSON.
+/// Finds the JSON: some builds of fio print notes before it.
 fn parse(text: &str, expected_count: u64) -> Result<Speed, String> {
     let json = text.find('{').map_or("", |start| &text[start..]);
     let answer: Answer = serde_json::from_str(json).map_err(|error| format!("JSON of fio ({error})"))?;

@@ -1,4 +1,4 @@
-//! `judge fio`: every mode of the file workload beside fio and a plain C loop.
+//! `judge fio`: compares every mode of the file workload with fio and a plain C loop.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::ours::Tidegate;
 use crate::report::Report;
 use crate::verdict::{Rule, side, table};
 
-/// Ours agrees within this.
+/// Allowed deviation of tidegate from fio.
 const TOLERANCE: f64 = 0.05;
 
-/// Bytes of all files together at least and at most. Powers of two divide evenly among threads and suit fio's orders.
+/// Minimum and maximum bytes of all files together. Powers of two divide evenly among threads and suit fio's orders.
 const WORK_BYTES_MIN: u64 = 1 << 20;
 const WORK_BYTES_MAX: u64 = 1 << 28;
 
-/// A cold read of less would be served by read-ahead that was not asked for.
+/// Bytes of a cold read; smaller files would be served by read-ahead beyond the requested data.
 const COLD_BYTES: u64 = 1 << 27;
 
-/// Beside the windows of a round, as measured on two processors: fio's start and end take 0.4 s alone.
+/// Time per round outside the windows, as measured on two processors; starting and stopping fio takes 0.4 s of it.
 const ROUND_OVERHEAD: Duration = Duration::from_millis(600);
 
 /// Runs the suite.
 ///
 /// # Errors
-/// That of the first program that failed.
+/// The error of the first program that failed.
 pub fn run(arguments: &FioArguments) -> Result<Report, JudgeError> {
     let common = &arguments.common;
     let ours = Tidegate::find(&common.tidegate)?;
@@ -75,7 +75,7 @@ pub fn run(arguments: &FioArguments) -> Result<Report, JudgeError> {
     Ok(Report { text, rows })
 }
 
-/// Ours twice, the C loop, and fio where it can be compared with.
+/// A match of tidegate (twice), the C loop, and fio if the cell can be compared with it.
 fn one<'run>(
     place: &'run Place,
     cell: &'run Cell,
@@ -122,7 +122,7 @@ fn one<'run>(
     }
 }
 
-/// The cells that were asked for and can be measured here; what can't goes to `left_out` with its reason.
+/// The selected cells that can be measured here; the others are added to `left_out` with the reason.
 fn chosen(arguments: &FioArguments, ours: &Tidegate, left_out: &mut Vec<String>) -> Vec<(Place, Cell)> {
     let common = &arguments.common;
     let mut cells = Vec::new();
@@ -154,7 +154,7 @@ fn chosen(arguments: &FioArguments, ours: &Tidegate, left_out: &mut Vec<String>)
 
 fn takes_direct(place: &Place) -> bool {
     use std::os::unix::fs::OpenOptionsExt;
-    /// The flag of x86 and most others; where it is another the file system says so by refusing.
+    /// Value on x86 and most other architectures; with a wrong value the file system refuses the open.
     const O_DIRECT: i32 = if cfg!(any(target_arch = "aarch64", target_arch = "arm")) {
         0o200_000
     } else {
@@ -170,8 +170,8 @@ fn takes_direct(place: &Place) -> bool {
     })
 }
 
-/// Copies from and to a mapping overlap in the processor unless a clock lies between them, as it does in fio and in
-/// ours: the C loop reads one too. Beside a system call a clock is nothing.
+/// Copies from and to a mapping overlap in the processor unless a clock read separates them, as in fio and tidegate;
+/// therefore the C loop reads the clock too. Next to a system call the cost of a clock read is negligible.
 fn extras_of(cell: &Cell) -> Extras<'static> {
     Extras {
         histogram: cell.mode.is_mapped(),
@@ -179,7 +179,7 @@ fn extras_of(cell: &Cell) -> Extras<'static> {
     }
 }
 
-/// Bytes of all files together with which the C loop needs about the window.
+/// Total bytes of all files for which the C loop takes about one window.
 fn calibrate(c_loop: &CLoop, cell: &Cell, place: &Place, window: Duration) -> Result<u64, JudgeError> {
     if cell.wants_cold(place) {
         return Ok(COLD_BYTES);
@@ -192,7 +192,7 @@ fn calibrate(c_loop: &CLoop, cell: &Cell, place: &Place, window: Duration) -> Re
         if factor < 2 || work >= WORK_BYTES_MAX {
             return Ok(work);
         }
-        // The first run may meet cold code: it does not decide alone.
+        // The first run may have cold caches, so the size grows in limited steps.
         let factor = 1 << factor.ilog2().min(6);
         work = (work * factor).min(WORK_BYTES_MAX);
         if factor == 2 {

@@ -1,7 +1,7 @@
-//! Every run of a comparison, one JSON object on each line of a file that only grows.
+//! Journal of all runs of a comparison: an append-only file of JSON lines.
 //!
-//! A comparison that was stopped goes on after its last whole round: the runs of a round are written together, as only
-//! sides of one round are compared.
+//! An interrupted comparison resumes after its last complete round: the runs of a round are written together, because
+//! only runs of the same round are compared.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,19 +15,19 @@ use crate::error::JudgeError;
 /// Name and version of the format, first field of every line.
 pub const SCHEMA: &str = "tidegate.agreement/1";
 
-/// How much was done in how much time.
+/// Operation count and time of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
-    /// Operations, or transactions.
+    /// Number of operations or transactions.
     pub operations_count: u64,
-    /// The timed window.
+    /// Length of the timed window.
     pub elapsed_ns: u64,
-    /// The longest window of one thread, each counted from its own start, where the side tells it.
+    /// The longest window of one thread, from that thread's own start; `None` if the side does not report it.
     pub longest_ns: Option<u64>,
 }
 
 impl Speed {
-    /// So many operations in so much time.
+    /// A speed without the window of the longest thread.
     pub const fn new(operations_count: u64, elapsed_ns: u64) -> Self {
         Self {
             operations_count,
@@ -44,19 +44,19 @@ pub struct Run {
     pub schema: String,
     /// `fio`, `ceiling`, `sqlite` or `mobibench`.
     pub suite: String,
-    /// What was compared.
+    /// Name of the cell.
     pub cell: String,
-    /// Who ran (`ours`, `ours-again`, `fio`, `c` ...).
+    /// Name of the side (`ours`, `ours-again`, `fio`, `c` ...).
     pub side: String,
     /// Round of the comparison, counted from 0.
     pub round: u32,
-    /// How much one run does (bytes of all files, or transactions), chosen at the first run of the cell.
+    /// Work per run (bytes of all files, or transactions), chosen at the first run of the cell.
     pub work_count: u64,
-    /// Operations done.
+    /// Number of operations.
     pub operations_count: u64,
-    /// The timed window.
+    /// Length of the timed window.
     pub elapsed_ns: u64,
-    /// The longest window of one thread, each counted from its own start, where the side tells it.
+    /// The longest window of one thread, from that thread's own start; `None` if the side does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_ns: Option<u64>,
 }
@@ -70,7 +70,7 @@ impl Run {
     }
 }
 
-/// The runs so far, and where further ones go.
+/// All runs so far, and the file to which new ones are appended.
 #[derive(Debug)]
 pub struct Journal {
     suite: &'static str,
@@ -79,10 +79,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reads the runs of `suite` that a file has; without a file nothing is kept.
+    /// Reads the runs of `suite` from a file; without a file nothing is kept.
     ///
     /// # Errors
-    /// When the file can't be read or has a line that is no run.
+    /// When the file can't be read or has an invalid line.
     pub fn open(suite: &'static str, path: Option<&Path>) -> Result<Self, JudgeError> {
         let mut runs = Vec::new();
         let text = match path.map(std::fs::read_to_string) {
@@ -92,7 +92,7 @@ impl Journal {
             }
             _ => String::new(),
         };
-        // A line without its end was being written when the machine stopped: it is measured again.
+        // A last line without its end was being written when the machine stopped: it is measured again.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         for (number, line) in text[..whole].lines().enumerate() {
             let run: Run = serde_json::from_str(line).map_err(|error| JudgeError::Line {
@@ -121,23 +121,23 @@ impl Journal {
         })
     }
 
-    /// The suite.
+    /// Name of the suite.
     pub fn suite(&self) -> &'static str {
         self.suite
     }
 
-    /// How much one run of a cell does, when it has been chosen.
+    /// Work per run of a cell, if already chosen.
     pub fn work_count(&self, cell: &str) -> Option<u64> {
         let mut of_cell = self.runs.iter().filter(|run| run.cell == cell);
         of_cell.next().map(|run| run.work_count)
     }
 
-    /// True when a round is there. Its lines are written at once, so that it is there as a whole.
+    /// True when the journal has the round. A round's lines are written at once, so it is always complete.
     pub fn has_round(&self, cell: &str, round: u32) -> bool {
         self.runs.iter().any(|run| run.cell == cell && run.round == round)
     }
 
-    /// Adds a round to the file and to what is known.
+    /// Adds a round, in memory and in the file.
     ///
     /// # Errors
     /// When the file can't be written.
@@ -169,14 +169,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Operations a second of one side, by round.
+    /// Operations per second of one side, by round.
     pub fn rates(&self, cell: &str, side: &str) -> Vec<RoundValue> {
         self.of_side(cell, side)
             .map(|run| run.per_s(run.elapsed_ns))
             .collect()
     }
 
-    /// The same, by the longest window of one thread; empty where the side does not tell it.
+    /// Operations per second over the longest window of one thread; empty if the side does not report it.
     pub fn rates_by_thread(&self, cell: &str, side: &str) -> Vec<RoundValue> {
         let runs = self.of_side(cell, side);
         runs.filter_map(|run| Some(run.per_s(run.longest_ns?))).collect()

@@ -1,9 +1,9 @@
 //! Compares `tidegate bench` with outside programs: fio, plain C loops, the original Mobibench. Not shipped.
 //!
-//! Each suite is a list of cells; in each round every side of a cell runs once, in rotated order, and the ratio is
-//! formed inside the round. A verdict needs no absolute speed. See `docs/evidence/agreement.md`.
+//! Each suite is a list of cells. In each round every side of a cell runs once, in rotated order, and the ratio is
+//! formed within the round, so a verdict needs no absolute speed. See `docs/evidence/agreement.md`.
 //!
-//! It knows the program under test by its command line and its run records alone, as any user does.
+//! Like any user, it uses only the command line and the run records of the program under test.
 
 mod arguments;
 mod c_loop;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True when no difference is without a reason.
+/// True when no difference is unexplained.
 fn run(judge: &Judge) -> Result<bool, JudgeError> {
     let (common, report): (&Common, Report) = match &judge.suite {
         Suite::Fio(arguments) => (&arguments.common, fio_suite::run(arguments)?),
@@ -62,7 +62,7 @@ fn run(judge: &Judge) -> Result<bool, JudgeError> {
     if let Some(path) = common.markdown.as_ref().filter(|_| !common.list) {
         append(path, &report.text)?;
     }
-    // A closed pipe is the reader's choice.
+    // A closed pipe is not an error.
     let _ = stdout().write_all(report.text.as_bytes());
     Ok(report.is_good())
 }

@@ -1,7 +1,7 @@
-//! `judge mobibench`: file workloads beside the original, where both mean the same.
+//! `judge mobibench`: compares file workloads with the original, for modes with the same meaning in both.
 //!
-//! Both begin with an empty cache (the original drops it without a sync before, so that one comes first), visit the
-//! same offsets (`--order mobibench`) and end their window with the same sync. The original prints microseconds.
+//! Both start with an empty cache (the original drops it without a sync, so a sync runs first), visit the same
+//! offsets (`--order mobibench`) and end their window with the same sync. The original reports microseconds.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::program::{Program, beginning};
 use crate::report::Report;
 use crate::verdict::{Rule, side, table};
 
-/// Ours agrees within this.
+/// Allowed deviation of tidegate from the original.
 const TOLERANCE: f64 = 0.05;
 
-/// Bytes of all files: what does not wait for a device, and what does.
+/// Bytes of all files, without and with a sync per write.
 const WORK_BYTES: u64 = 64 << 20;
 const WORK_BYTES_SYNCED: u64 = 4 << 20;
 
-/// A round of four sides, as measured on two processors.
+/// Duration of a round of four sides, as measured on two processors.
 const ROUND: Duration = Duration::from_millis(1500);
 
-/// What is not compared, and why.
+/// Modes that are not compared, with reasons.
 const NOT_COMPARED: [(&str, &str); 6] = [
     (
         "mmap modes with several threads",
@@ -52,7 +52,7 @@ const NOT_COMPARED: [(&str, &str); 6] = [
     ),
 ];
 
-/// The original, built.
+/// The original, as a compiled program.
 #[derive(Debug)]
 struct Original {
     path: PathBuf,
@@ -61,7 +61,7 @@ struct Original {
 /// Runs the suite.
 ///
 /// # Errors
-/// That of the first program that failed.
+/// The error of the first program that failed.
 pub fn run(arguments: &MobibenchArguments) -> Result<Report, JudgeError> {
     let common = &arguments.common;
     let Some(path) = &arguments.mobibench else {
@@ -110,7 +110,7 @@ fn name(place: &Place, cell: &Cell) -> String {
     format!("{}/mobibench/{cell}", place.name)
 }
 
-/// Where both mean the same.
+/// Cells with the same meaning in both programs.
 fn cells() -> Vec<Cell> {
     let mut cells = Cell::all(&[1, 8]);
     cells.retain(|cell| {
@@ -121,7 +121,7 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-/// `-a` of the original.
+/// Value of the original's `-a`.
 const fn number_of_pattern(pattern: Pattern) -> Option<u8> {
     match pattern {
         Pattern::SequentialWrite => Some(0),
@@ -133,7 +133,7 @@ const fn number_of_pattern(pattern: Pattern) -> Option<u8> {
     }
 }
 
-/// `-y` of the original.
+/// Value of the original's `-y`.
 const fn number_of_mode(mode: Mode) -> Option<u8> {
     match mode {
         Mode::Buffered => Some(0),
@@ -197,7 +197,7 @@ fn one<'run>(
 }
 
 impl Original {
-    /// It makes its files, drops caches and measures; `-f` is of all threads together.
+    /// The original creates its files, drops caches and measures; `-f` is the total size for all threads.
     fn run(&self, cell: &Cell, place: &Place, work_bytes: u64) -> Result<Speed, JudgeError> {
         let folder = tempfile::Builder::new()
             .prefix("judge-mobibench-")
@@ -229,7 +229,7 @@ fn arguments(cell: &Cell, folder: &Path, work_bytes: u64) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// `[TIME] :       0 sec 269916us. ...`; its exit code says nothing, its last line does.
+/// Parses `[TIME] :       0 sec 269916us. ...`. The exit code is meaningless; success shows in the last line.
 fn parse(answer: &str) -> Option<u64> {
     if !answer.contains("No error") {
         return None;

@@ -1,4 +1,4 @@
-//! `tidegate bench` as a side: its arguments, and the speed in the record that it prints.
+//! `tidegate bench` as a side: builds its arguments and reads the speed from its record.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Tidegate {
 }
 
 impl Tidegate {
-    /// Asks the program what it can do.
+    /// Runs the program's help to learn its options.
     ///
     /// # Errors
     /// When it does not run.
@@ -32,7 +32,7 @@ impl Tidegate {
         })
     }
 
-    /// True when `bench file` has an option, or a value of one.
+    /// True when `bench file` has this option or option value.
     pub fn knows(&self, word: &str) -> bool {
         self.file_help.contains(word)
     }
@@ -40,7 +40,7 @@ impl Tidegate {
     /// Runs `bench file` for a cell with files of `file_bytes` each.
     ///
     /// # Errors
-    /// When it fails, or was not measured as asked.
+    /// When it fails or deviates from the requested measurement.
     pub fn run_file(
         &self,
         cell: &Cell,
@@ -54,21 +54,20 @@ impl Tidegate {
         self.run_bench("file", &place.directory, &arguments)
     }
 
-    /// Runs `bench file` for a cell on a file of so many bytes that is in memory, with the pages of a mapping
-    /// present.
+    /// Runs `bench file` for a cell on one cached file of `file_bytes`; pages of a mapping are present.
     ///
     /// # Errors
-    /// When it fails, or was not measured as asked.
+    /// When it fails or deviates from the requested measurement.
     pub fn run_in_memory(&self, cell: &Cell, place: &Place, file_bytes: u64) -> Result<Speed, JudgeError> {
         let mut arguments = arguments(cell, file_bytes, "warm");
         arguments.push("--seed=1".to_owned());
         self.run_bench("file", &place.directory, &arguments)
     }
 
-    /// Runs `bench file` for a cell as the original Mobibench does: cold, in its order.
+    /// Runs `bench file` for a cell like the original Mobibench: cold, in its order.
     ///
     /// # Errors
-    /// When it fails, or was not measured as asked.
+    /// When it fails or deviates from the requested measurement.
     pub fn run_like_mobibench(
         &self,
         cell: &Cell,
@@ -83,7 +82,7 @@ impl Tidegate {
         self.run_bench("file", &place.directory, &arguments)
     }
 
-    /// The offsets that [`Self::run_in_memory`] visits, one on each line.
+    /// The offsets visited by [`Self::run_in_memory`], one per line.
     ///
     /// # Errors
     /// When it fails.
@@ -99,7 +98,7 @@ impl Tidegate {
     /// Runs a workload of `bench` that prints one record.
     ///
     /// # Errors
-    /// When it fails, or was not measured as asked.
+    /// When it fails or deviates from the requested measurement.
     pub fn run_bench(
         &self,
         workload: &str,
@@ -127,7 +126,7 @@ impl Tidegate {
     }
 }
 
-/// Operations over the time until the last sync had returned: nobody else counts the close.
+/// Operations over the time until the last sync returned. The close is excluded, because no peer counts it.
 fn speed(record: &RunRecord) -> Option<Speed> {
     let operations: Vec<&Sample> = record
         .samples

@@ -1,4 +1,4 @@
-//! Programs from outside: started, waited for, and their answer taken.
+//! Runs outside programs and captures their output.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::error::JudgeError;
 
-/// Longest part of an answer that is shown in a message.
+/// Maximum length of output quoted in a message.
 const SHOWN_CHARACTERS: usize = 300;
 
 /// A program with its arguments.
@@ -17,7 +17,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program; `next_step` tells the user how to get it when it is missing.
+    /// A program; `next_step` tells the user how to install it if it is missing.
     pub fn new(path: impl AsRef<OsStr>, next_step: &'static str) -> Self {
         Self {
             command: Command::new(path),
@@ -31,7 +31,7 @@ impl Program {
         self
     }
 
-    /// Sets the folder in which it runs.
+    /// Sets the working directory.
     pub fn current_dir(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
@@ -46,7 +46,7 @@ impl Program {
             .join(" ")
     }
 
-    /// Runs it to its end and takes what it printed.
+    /// Runs the program to completion and returns its output.
     ///
     /// # Errors
     /// When it does not start or its exit code is not 0.
@@ -80,11 +80,11 @@ pub fn beginning(text: &str) -> String {
     line.chars().take(SHOWN_CHARACTERS).collect()
 }
 
-/// Compiles a C program into `build` unless it is there and younger than its source. `further` are arguments behind
-/// the source: libraries, other sources.
+/// Compiles a C program into `build` unless the result exists and is newer than its source. `further` are arguments
+/// after the source: libraries, other sources.
 ///
 /// # Errors
-/// When there is no compiler, or it refuses.
+/// When there is no compiler, or compilation fails.
 pub fn compile(source: &Path, build: &Path, name: &str, further: &[String]) -> Result<PathBuf, JudgeError> {
     let program = build.join(name);
     std::fs::create_dir_all(build).map_err(|error| JudgeError::io("create", build, error))?;
@@ -93,7 +93,7 @@ pub fn compile(source: &Path, build: &Path, name: &str, further: &[String]) -> R
     if made(&program).is_ok_and(|made| made > written) {
         return Ok(program);
     }
-    // Under another name first: another process may be doing the same.
+    // Compile under a temporary name first: another process may be compiling the same program.
     let unfinished = build.join(format!("{name}.{}", std::process::id()));
     Program::new("cc", "install gcc and libc6-dev")
         .args(["-O2", "-Wall", "-pthread", "-o"])

@@ -1,19 +1,19 @@
-//! What a suite found.
+//! Report of a suite.
 
 use crate::contest::Match;
 use crate::verdict::{Outcome, Row};
 
-/// What a suite found.
+/// Results of a suite.
 #[derive(Debug)]
 pub struct Report {
-    /// In Markdown.
+    /// The report in Markdown.
     pub text: String,
     /// The rows of its table.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// The names of the matches, with nothing measured.
+    /// Lists the names of the matches without measuring.
     pub fn list(matches: &[Match<'_>]) -> Self {
         let names = matches.iter().map(|one| format!("{}\n", one.name));
         Self {
@@ -22,7 +22,7 @@ impl Report {
         }
     }
 
-    /// A suite that can't be played here, and why.
+    /// Report of a suite that can't run here, with the reason.
     pub fn left_out(suite: &str, reason: &str) -> Self {
         Self {
             text: format!("## {suite}\n\nLeft out: {reason}\n\n"),
@@ -30,7 +30,7 @@ impl Report {
         }
     }
 
-    /// True when no difference is without a reason.
+    /// True when no difference is unexplained.
     pub fn is_good(&self) -> bool {
         self.rows.iter().all(|row| row.outcome != Outcome::Differs)
     }

@@ -1,7 +1,7 @@
-//! `judge sqlite`: every journal mode, level of synchronous and operation beside a C loop over the same library.
+//! `judge sqlite`: compares every journal mode, synchronous level and operation with a C loop over the same library.
 //!
-//! The C loop is `crates/load/bench/judges/sqlite_loop.c`, with the statements, keys and values of ours. Both use the library
-//! inside tidegate, built alike, or both the system's.
+//! The C loop is `crates/load/bench/judges/sqlite_loop.c`, with the same statements, keys and values as tidegate.
+//! Both use either the library built into tidegate, compiled alike, or the system's.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,17 +18,17 @@ use crate::program::{Program, beginning, compile};
 use crate::report::Report;
 use crate::verdict::{Rule, side, table};
 
-/// Ours agrees within this.
+/// Allowed deviation of tidegate from the C loop.
 const TOLERANCE: f64 = 0.03;
 
-/// A round of three sides with 1,000 transactions, as measured on two processors.
+/// Duration of a round of three sides with 1,000 transactions, as measured on two processors.
 const ROUND: Duration = Duration::from_millis(350);
 
 const JOURNALS: [&str; 6] = ["delete", "truncate", "persist", "wal", "memory", "off"];
 const LEVELS: [&str; 4] = ["off", "normal", "full", "extra"];
 const OPERATIONS: [&str; 3] = ["insert", "update", "delete"];
 
-/// How the library inside tidegate is built: the flags of the crate that brings it.
+/// Compiler flags of the library built into tidegate, from the crate that provides it.
 const BUNDLED_FLAGS: [&str; 20] = [
     "-O3",
     "-DSQLITE_CORE",
@@ -52,14 +52,14 @@ const BUNDLED_FLAGS: [&str; 20] = [
     "-DHAVE_LOCALTIME_R",
 ];
 
-/// The C loop and the library that both sides use.
+/// The C loop, and the library that both sides use.
 #[derive(Debug)]
 struct Loop {
     program: PathBuf,
     library: &'static str,
 }
 
-/// One journal mode, level and operation.
+/// One journal mode, synchronous level and operation.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     journal: &'static str,
@@ -76,7 +76,7 @@ struct Answer {
 /// Runs the suite.
 ///
 /// # Errors
-/// That of the first program that failed.
+/// The error of the first program that failed.
 pub fn run(arguments: &SqliteArguments) -> Result<Report, JudgeError> {
     let common = &arguments.common;
     let ours = Tidegate::find(&common.tidegate)?;
@@ -183,7 +183,7 @@ impl Cell {
         )
     }
 
-    /// What both sides take.
+    /// Arguments common to both sides.
     fn arguments(&self, transactions: u64) -> Vec<String> {
         vec![
             format!("--operation={}", self.operation),

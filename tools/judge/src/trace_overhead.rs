@@ -1,11 +1,12 @@
-//! What tracing costs: direct I/O of 4 KiB one at a time on a file system in memory and on a disk, with and without the
-//! tracer, in interleaved rounds; and whether the tracer loses records at 200,000 requests a second.
+//! `judge trace-overhead`: cost of tracing. Measures 4 KiB direct I/O at queue depth 1 on a file system in memory and
+//! on a disk, with and without the tracer, in interleaved rounds; and checks that the tracer loses no records at
+//! 200,000 requests per second.
 //!
-//! So many requests come from a device of pages in memory whose discards may have 4 KiB at most: one call of blkdiscard(8) is
-//! half a million of them, and most of the two processors is left to the tracer.
+//! To reach this rate, a RAM-backed loop device is discarded with `discard_max_bytes=4096`: one call of blkdiscard(8)
+//! makes half a million requests and leaves most of the two processors to the tracer.
 //!
-//! The I/O loop is this program itself (`judge direct-load`), run by the tracer as its command or without it; so both
-//! sides run the same code on the same file. Medians over rounds are judged; every round is in the report.
+//! The I/O loop is this program itself (`judge direct-load`), run either as the tracer's command or directly, so both
+//! sides run the same code on the same file. The verdict uses medians over rounds; the report has every round.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -24,46 +25,46 @@ use crate::program::Program;
 const BLOCK: usize = 4096;
 const FILE_BYTES: u64 = 64 << 20;
 const IMAGE_BYTES: u64 = 512 << 20;
-/// `O_DIRECT` of Linux on x86-64 and most others; 64-bit ARM has its own.
+/// `O_DIRECT` of Linux on x86-64 and most other architectures; 64-bit ARM has its own value.
 const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") {
     0o200_000
 } else {
     0o40_000
 };
 const TOOLS: &str = "install util-linux and e2fsprogs, and run as root";
-/// The longest that a request may take in addition, and the least share of requests a second, with the tracer.
+/// With the tracer: maximum time added per request, and minimum share of requests per second.
 const ADDED_NS_MOST: f64 = 600.0;
 const RATE_LEAST: f64 = 0.95;
-/// The same on a disk, whose own time is far longer.
+/// Minimum share on a disk, where a request takes far longer.
 const RATE_LEAST_ON_DISK: f64 = 0.99;
-/// Requests a second at which nothing may be lost, and for how long.
+/// Rate and duration at which no record may be lost.
 const FAST_REQUESTS: f64 = 200_000.0;
 const FAST_SECONDS: u64 = 10;
-/// Image whose discards are the requests.
+/// Size of the image that is discarded.
 const FAST_BYTES: u64 = 2 << 30;
 
 /// Arguments of `judge trace-overhead`.
 #[derive(Args, Debug)]
 pub struct TraceOverheadArguments {
-    /// The program under test
+    /// Program under test
     #[arg(long, value_name = "PATH")]
     pub tidegate: PathBuf,
-    /// A folder in memory for the image and the traces
+    /// Put the image and the traces into this directory, which must be in memory
     #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
     pub memory: PathBuf,
-    /// A folder on a disk, for the second part; an empty word leaves it out
+    /// Run the second part in this directory on a disk; an empty value skips it
     #[arg(long, value_name = "FOLDER", default_value = "/var/tmp")]
     pub disk: PathBuf,
-    /// Rounds, each with and without the tracer
+    /// Run N rounds, each with and without the tracer
     #[arg(long, value_name = "N", default_value_t = 9)]
     pub rounds: u32,
-    /// Seconds of each run
+    /// Measure for SECONDS per run
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     pub seconds: u64,
-    /// More words for `tidegate trace record`, comma-separated (`--no-calls`)
+    /// Pass these options to `tidegate trace record`, comma-separated (`--no-calls`)
     #[arg(long, value_name = "WORD", value_delimiter = ',', allow_hyphen_values = true)]
     pub record: Vec<String>,
-    /// Append each run to this file, one JSON object a line
+    /// Append each run to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -71,15 +72,15 @@ pub struct TraceOverheadArguments {
 /// Arguments of `judge direct-load`, which `trace-overhead` runs.
 #[derive(Args, Debug)]
 pub struct DirectLoadArguments {
-    /// An existing file of 64 MiB
+    /// Existing file of 64 MiB to write to
     pub file: PathBuf,
-    /// Where the result is written
+    /// Write the result to this file
     pub result: PathBuf,
-    /// How long
+    /// Run for this time, in seconds
     pub seconds: u64,
 }
 
-/// One run of the loop.
+/// Result of one run of the loop.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct LoadResult {
     #[serde(default)]
@@ -93,7 +94,7 @@ struct LoadResult {
     per_second: f64,
 }
 
-/// The loop: writes at random places, one at a time.
+/// The I/O loop: writes at random offsets, one at a time.
 pub fn load(arguments: &DirectLoadArguments) -> Result<(), JudgeError> {
     let wrong = |operation| move |source| JudgeError::io(operation, &arguments.file, source);
     let file = OpenOptions::new()
@@ -132,7 +133,7 @@ pub fn load(arguments: &DirectLoadArguments) -> Result<(), JudgeError> {
     fs::write(&arguments.result, text).map_err(|source| JudgeError::io("write", &arguments.result, source))
 }
 
-/// All parts and the verdict; true when every promise holds.
+/// Runs all parts and returns the report; true if every requirement is met.
 pub fn run(arguments: &TraceOverheadArguments) -> Result<(bool, String), JudgeError> {
     let in_memory = compared(arguments, &Place::in_memory(&arguments.memory)?, "memory")?;
     let mut promises = vec![
@@ -182,14 +183,14 @@ pub fn run(arguments: &TraceOverheadArguments) -> Result<(bool, String), JudgeEr
     Ok((promises.iter().all(|promise| promise.is_kept), text))
 }
 
-/// A line of the verdict.
+/// One requirement, with its result.
 struct Promise {
     what: String,
     found: String,
     is_kept: bool,
 }
 
-/// All rounds at a place.
+/// Results of all rounds at one place.
 struct Compared {
     added_ns: f64,
     rate: f64,
@@ -231,7 +232,7 @@ fn compared(arguments: &TraceOverheadArguments, place: &Place, name: &str) -> Re
     })
 }
 
-/// As many discards as one caller makes: whether nothing was lost, and at which rate.
+/// Issues discards as fast as one caller can; requires the full rate without lost records.
 fn highest_rate(arguments: &TraceOverheadArguments) -> Result<Promise, JudgeError> {
     let folder = scratch(&arguments.memory)?;
     let image = folder.path().join("image");
@@ -262,7 +263,7 @@ fn highest_rate(arguments: &TraceOverheadArguments) -> Result<Promise, JudgeErro
     })
 }
 
-/// The tracer of one device or of a folder's; the trace goes into `folder`.
+/// The tracer, tracing one device or the device of a directory; writes the trace into `folder`.
 fn recorder(arguments: &TraceOverheadArguments, folder: &Path, traced: [&OsStr; 2]) -> Program {
     Program::new(
         &arguments.tidegate,
@@ -290,7 +291,7 @@ fn keep(path: Option<&Path>, line: &str) -> Result<(), JudgeError> {
     written.map_err(|source| JudgeError::io("write", path, source))
 }
 
-/// The part of `tidegate trace record --json` that is judged.
+/// The fields of `tidegate trace record --json` that are checked.
 #[derive(Debug, Deserialize)]
 struct Summary {
     requests: u64,
@@ -298,7 +299,7 @@ struct Summary {
     lost_records: u64,
 }
 
-/// A loop device over a new file; gone with the value.
+/// A loop device over a new file; detached on drop.
 struct LoopDevice(String);
 
 impl LoopDevice {
@@ -319,7 +320,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A mounted file system; unmounted with the value.
+/// A mounted file system; unmounted on drop.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {
@@ -328,19 +329,19 @@ impl Drop for Mounted {
     }
 }
 
-/// Where the loop writes. What is held goes in the order of the members.
+/// Target of the loop. Fields are dropped in declaration order: unmount, detach, remove.
 struct Place {
-    /// The file, on what is traced.
+    /// The file on the traced file system.
     file: PathBuf,
     _mounted: Option<Mounted>,
     _device: Option<LoopDevice>,
     _on_disk: Option<tempfile::TempDir>,
-    /// In memory: traces and results.
+    /// Directory in memory for traces and results.
     folder: tempfile::TempDir,
 }
 
 impl Place {
-    /// An ext4 on a loop device over a file in memory.
+    /// An ext4 file system on a loop device over a file in memory.
     fn in_memory(memory: &Path) -> Result<Self, JudgeError> {
         let folder = scratch(memory)?;
         let mountpoint = folder.path().join("mounted");
@@ -363,7 +364,7 @@ impl Place {
         .filled()
     }
 
-    /// A file in a new folder of the user's disk.
+    /// A file in a new directory on the user's disk.
     fn on_disk(memory: &Path, disk: &Path) -> Result<Self, JudgeError> {
         let on_disk = scratch(disk)?;
         Self {

@@ -1,4 +1,4 @@
-//! What the rounds of a cell say: agreement, a difference with its reason, or a difference that nobody explains.
+//! Verdict on a cell: agreement, a difference with a measured reason, or an unexplained difference.
 
 use std::fmt::Write as _;
 
@@ -10,42 +10,42 @@ use crate::journal::Journal;
 pub mod side {
     /// The program under test.
     pub const OURS: &str = "ours";
-    /// The same again: what differs between the two is noise.
+    /// The program under test again: the difference between the two is noise.
     pub const CONTROL: &str = "ours-again";
     /// fio.
     pub const FIO: &str = "fio";
     /// The plain C loop.
     pub const C: &str = "c";
-    /// The C loop with a clock and a histogram.
+    /// The C loop with clock and histogram.
     pub const C_TIMED: &str = "c-timed";
     /// The original Mobibench.
     pub const MOBIBENCH: &str = "mobibench";
 }
 
-/// An interval wider than this part of its median says nothing by holding 1.
+/// If the interval is wider than this fraction of its median, containing 1 proves nothing.
 const WIDE: f64 = 0.30;
 
-/// What a suite asks for.
+/// Requirement of a suite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// The median ratio is within this of 1, or its interval holds 1.
+    /// The median ratio is within this distance of 1, or a narrow interval contains 1.
     Within(f64),
-    /// The median ratio is at least this.
+    /// The median ratio has at least this value.
     AtLeast(f64),
 }
 
-/// What the rounds of a cell say.
+/// Outcome of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As the rule asks.
+    /// The rule is fulfilled.
     Agrees,
-    /// It does not, and the reason was measured.
+    /// The rule is not fulfilled, for a measured reason.
     Explained,
-    /// The interval holds what the rule asks for and is so wide that it says nothing.
+    /// The interval contains 1 but is too wide for a verdict.
     Wide,
-    /// It does not.
+    /// The rule is not fulfilled, for no known reason.
     Differs,
-    /// Not enough was measured to say.
+    /// Too few measurements for a verdict.
     Unknown,
 }
 
@@ -61,33 +61,34 @@ impl Outcome {
     }
 }
 
-/// One line of a table.
+/// One row of the result table.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was compared.
+    /// Name of the cell.
     pub cell: String,
-    /// Operations a second of ours, the median.
+    /// Median operations per second of tidegate.
     pub ours_per_s: Option<f64>,
-    /// Ours over the peer.
+    /// Ratio of tidegate to the peer.
     pub ratio: Option<Estimate>,
-    /// Ours over the plain C loop, where the peer is another.
+    /// Ratio of tidegate to the plain C loop, if that is not the peer.
     pub over_c: Option<Estimate>,
-    /// Ours over ours.
+    /// Ratio of tidegate to its own second run.
     pub control: Option<Estimate>,
-    /// What the rounds say.
+    /// Outcome of the cell.
     pub outcome: Outcome,
-    /// Why, where it does not agree.
+    /// Reason for an outcome other than agreement.
     pub reason: String,
 }
 
-/// The verdict on a cell. `peer` is whom it is compared with; the C loop and the control explain a difference.
+/// The verdict on a cell, compared with `peer`. The C loop and the control may explain a difference.
 pub fn row(journal: &Journal, cell: &str, peer: &str, rule: Rule) -> Row {
     let ours = journal.rates(cell, side::OURS);
     let over = |ours: &[RoundValue], other: &str| {
         let paired = paired_ratio(&journal.rates(cell, other), ours)?;
         Estimate::of_paired_ratio(&paired)
     };
-    // fio counts the longest thread from its own start: with it, ours and C are counted so too.
+    // fio counts the longest thread from that thread's own start: against fio, tidegate and C are counted the same
+    // way.
     let as_peer = |name: &str| match peer {
         side::FIO => journal.rates_by_thread(cell, name),
         _ => journal.rates(cell, name),
@@ -120,8 +121,8 @@ pub fn row(journal: &Journal, cell: &str, peer: &str, rule: Rule) -> Row {
     }
 }
 
-/// A difference is explained by the C loop when ours is as fast as that: then it is the peer's own. It is explained by
-/// noise when ours differs from itself as far.
+/// The C loop explains a difference if tidegate is as fast as C: then the peer itself is the cause. Noise explains it
+/// if tidegate differs from its own second run by as much.
 fn decide(
     ratio: &Estimate,
     over_c: Option<&Estimate>,
@@ -170,7 +171,7 @@ fn holds_one(ratio: &Estimate) -> bool {
     ratio.count > 1 && ratio.low <= 1.0 && ratio.high >= 1.0
 }
 
-/// `1.02 [0.98, 1.07]`.
+/// Formats as `1.02 [0.98, 1.07]`.
 pub fn shown(estimate: &Estimate) -> String {
     format!(
         "{:.2} [{:.2}, {:.2}]",
@@ -192,7 +193,7 @@ impl Row {
     }
 }
 
-/// A table in Markdown with a heading and a count; nothing when there is no row.
+/// A Markdown table with heading and count; empty if there are no rows.
 pub fn table(heading: &str, peer: &str, rows: &[Row]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
     use crate::journal::Speed;
 
-    /// A journal in which each side needs these many microseconds in each round.
+    /// A journal in which each side takes the given microseconds, one value per round.
     fn journal(sides: &[(&str, [u64; 6])]) -> Journal {
         let mut journal = Journal::open("fio", None).unwrap();
         for (side, times) in sides {

@@ -1,6 +1,6 @@
-//! The comparison itself, small: who runs, how much, what is kept. Speeds are not looked at.
+//! Small comparisons: which sides run, how much work, and which runs are kept. Speeds are not checked.
 //!
-//! The program under test is the one beside the test's own; `cargo test --workspace` builds it.
+//! The program under test is the one next to the test's own; `cargo test --workspace` builds it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The binary `tidegate` of this build, or `None` with a reason printed.
+/// The `tidegate` binary of this build, or `None` after printing the reason.
 fn tidegate() -> Option<PathBuf> {
     let judge = Path::new(env!("CARGO_BIN_EXE_judge"));
     let path = judge.with_file_name("tidegate");
@@ -21,7 +21,7 @@ fn tidegate() -> Option<PathBuf> {
     Some(path)
 }
 
-/// In memory where that can be had: other tests use the disk at the same time.
+/// A temporary directory, in memory if possible: other tests use the disk at the same time.
 fn folder() -> TempDir {
     let in_memory = tempfile::tempdir_in("/dev/shm");
     in_memory
@@ -38,10 +38,10 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// Runs `judge` in a folder; a difference in speed (exit code 1) is not a failure here.
+/// Runs `judge` in a directory; a difference in speed (exit code 1) is not a failure here.
 fn judge(folder: &Path, arguments: &[&str]) -> Output {
     let build = folder.join("build");
-    // By this name the folder is never made cold: that would empty the caches of the whole machine.
+    // A place of this name is never made cold: that would drop the caches of the whole machine.
     let place = format!("tmpfs={}", folder.display());
     let output = Command::new(env!("CARGO_BIN_EXE_judge"))
         .args(arguments)
@@ -92,7 +92,7 @@ fn each_side_does_the_same_work_in_each_round_and_a_second_start_adds_nothing() 
             .entry(run["side"].as_str().expect("a name").to_owned())
             .or_default() += 1;
     }
-    // fio has no MS_ASYNC; the others are there for all modes.
+    // fio has no MS_ASYNC; the other sides run in all modes.
     let with_c_alone = kept.iter().filter(|run| {
         let cell = run["cell"].as_str().unwrap_or_default();
         run["side"] == "c" && cell.contains("mmap-async")

@@ -1,4 +1,4 @@
-//! Why a history could not be read or written.
+//! Errors of reading and writing a history.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,34 +8,34 @@ use thiserror::Error;
 
 use crate::store::RunId;
 
-/// Why a history could not be read or written.
+/// Errors of reading and writing a history.
 #[derive(Debug, Error)]
 pub enum HistoryError {
-    /// The folder of the file cannot be made.
+    /// The directory of the file cannot be created.
     #[error("{}: cannot make the folder for the history: {source}", path.display())]
     Folder {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// The file is something else.
+    /// The file is not a history.
     #[error("{}: expected a history of tidegate, found {found}; name another file with --history", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// Actual type of the file.
         found: String,
     },
-    /// The file was written by a later version.
+    /// The file has a later schema.
     #[error("{}: history of schema {found}, this version knows up to {supported}; use the version that wrote it", path.display())]
     Later {
         /// The file.
         path: PathBuf,
         /// Schema of the file.
         found: i64,
-        /// Last schema known.
+        /// Latest supported schema.
         supported: i64,
     },
     /// The file is damaged.
@@ -43,7 +43,7 @@ pub enum HistoryError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// SQLite's answer.
+        /// SQLite's error.
         #[source]
         source: rusqlite::Error,
     },
@@ -54,7 +54,7 @@ pub enum HistoryError {
         path: PathBuf,
         /// The run.
         run: RunId,
-        /// The decoder's answer.
+        /// The decoder's error.
         #[source]
         source: serde_json::Error,
     },
@@ -63,45 +63,45 @@ pub enum HistoryError {
     Encode {
         /// Label of the record.
         label: String,
-        /// The encoder's answer.
+        /// The encoder's error.
         #[source]
         source: serde_json::Error,
     },
-    /// There is no such run.
+    /// The run does not exist.
     #[error("{}: there is no run {run}; `tidegate bench history list` shows them", path.display())]
     NoSuchRun {
         /// The file.
         path: PathBuf,
-        /// What was asked for.
+        /// The requested run.
         run: RunId,
     },
-    /// A tag that could be taken for an id, or is empty.
+    /// The tag could be mistaken for an id, or is empty.
     #[error("`{tag}` is no tag: a tag has letters, is at most 64 characters long, and has no blanks")]
     BadTag {
-        /// What was asked for.
+        /// The requested tag.
         tag: String,
     },
-    /// Another program holds the file for too long.
+    /// Another program keeps the file locked for too long.
     #[error("{}: another program is writing to the history and does not finish", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
     },
-    /// Anything else that SQLite says.
+    /// Any other SQLite error.
     #[error("{}: cannot {operation} the history: {source}", path.display())]
     Sqlite {
-        /// What was tried (`open`, `read`, `write`).
+        /// Failed operation (`open`, `read`, `write`).
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// SQLite's answer.
+        /// SQLite's error.
         #[source]
         source: rusqlite::Error,
     },
 }
 
 impl HistoryError {
-    /// Sorts out what SQLite says.
+    /// Classifies an SQLite error.
     pub(crate) fn of(operation: &'static str, path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match source.sqlite_error_code() {

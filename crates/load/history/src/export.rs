@@ -1,4 +1,4 @@
-//! Runs as CSV, JSON lines and Markdown.
+//! Exports runs as CSV, JSON lines and Markdown.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use results::{RunRecord, Sample, counter, workload_title};
 
 use crate::store::StoredRun;
 
-/// The columns of [`csv`]; units are the last word of a name.
+/// The columns of [`csv`]; the last word of a name is its unit.
 const COLUMNS: [&str; 29] = [
     "run",
     "tags",
@@ -39,8 +39,8 @@ const COLUMNS: [&str; 29] = [
     "complete",
 ];
 
-/// One line for each operation of each record, below a line of names; fields as RFC 4180 quotes them, what is not known
-/// is empty.
+/// CSV with a header line and one line for each operation of each record, quoted per RFC 4180. Unknown fields are
+/// empty.
 #[must_use]
 pub fn csv(runs: &[StoredRun]) -> String {
     let mut text = COLUMNS.join(",") + "\r\n";
@@ -56,7 +56,7 @@ pub fn csv(runs: &[StoredRun]) -> String {
     text
 }
 
-/// Every record as it was stored, one on each line: what `tidegate bench compare` reads.
+/// All records as stored, one per line, in the format that `tidegate bench compare` reads.
 #[must_use]
 pub fn json_lines(runs: &[StoredRun]) -> String {
     runs.iter()
@@ -66,7 +66,7 @@ pub fn json_lines(runs: &[StoredRun]) -> String {
         .collect()
 }
 
-/// One table: a row for each operation of each record.
+/// One table with a row for each operation of each record.
 #[must_use]
 pub fn markdown(runs: &[StoredRun]) -> String {
     let mut text = String::from(
@@ -150,7 +150,7 @@ fn quoted(field: &str) -> String {
     }
 }
 
-/// Text that can't end its cell or become HTML.
+/// Escapes text so that it can't end its cell or become HTML.
 fn markdown_cell(text: &str) -> String {
     let text = text
         .replace('&', "&amp;")

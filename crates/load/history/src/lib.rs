@@ -1,15 +1,15 @@
-//! All runs in one SQLite file: stored, listed, tagged, deleted, exported.
+//! History of all runs in one SQLite file: store, list, tag, delete, export.
 //!
-//! A run is what one call of the program measured: one record, or all rounds and steps of a repetition. Its id is given
-//! once and never again, also after it was deleted. The file holds each record whole, as the JSON that the program
-//! printed, and beside it the columns by which runs are looked for; these can be made again from the records.
+//! A run is the result of one invocation of the program: one record, or all rounds and steps of a repetition. Ids are
+//! never reused, even after a run was deleted. The file holds each record whole, as the JSON that the program
+//! printed, and columns for searching, which can be rebuilt from the records.
 //!
 //! Invariants:
 //! - A record is on the medium when [`History::append`] returns (write-ahead log, synced at each commit).
 //! - Several programs may write at the same time; each waits for the others up to [`BUSY_TIMEOUT`].
-//! - A file that is not a history, or one of a later version, is refused and left as it is.
+//! - A file that is not a history, or has a later version, is refused and left unchanged.
 //!
-//! It measures nothing and prints nothing. The schema is in `schema.rs`.
+//! The crate measures nothing and prints nothing. The schema is in `schema.rs`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

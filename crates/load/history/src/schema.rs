@@ -1,13 +1,13 @@
-//! The tables, and how a file of an earlier version becomes one of this.
+//! Tables of the history, and migration from earlier versions.
 //!
 //! | table    | row                                                                                   |
 //! |----------|---------------------------------------------------------------------------------------|
-//! | `run`    | one call of the program; the columns repeat what its first record says                |
+//! | `run`    | one invocation of the program; the columns repeat the fields of its first record      |
 //! | `record` | one record of a run, whole in `json`; `workload` is its title, `rate` its first speed |
-//! | `tag`    | a name that someone gave to a run                                                     |
+//! | `tag`    | a tag given to a run by the user                                                      |
 //!
-//! `application_id` in the file's header is [`APPLICATION_ID`] (`TGHS`), `user_version` the number of migrations that
-//! the file has seen. A change of the tables is one more migration; those that exist are never edited.
+//! `application_id` in the file header is [`APPLICATION_ID`] (`TGHS`), `user_version` the number of migrations
+//! applied. A change of the tables is a new migration; existing ones are never edited.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::error::HistoryError;
 /// `TGHS` in ASCII.
 const APPLICATION_ID: i64 = 0x5447_4853;
 
-/// Each brings a file from the version that is its index to the next.
+/// Each migrates a file from the version equal to its index to the next.
 const MIGRATIONS: [&str; 2] = [
     "CREATE TABLE run (
         id               INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -57,13 +57,13 @@ const MIGRATIONS: [&str; 2] = [
     CREATE INDEX tag_by_run ON tag (run_id);",
 ];
 
-/// Makes the tables, or brings them to this version. Nothing is changed in a file that is refused.
+/// Creates the tables, or migrates them to this version. A file that is refused is left unchanged.
 pub fn prepare(connection: &mut Connection, path: &Path) -> Result<(), HistoryError> {
     let failed = |source| HistoryError::of("open", path, source);
     if version(connection, path)? == Some(MIGRATIONS.len()) {
         return Ok(());
     }
-    // Another program may be doing the same: look again once it is our turn.
+    // Another program may have migrated the file in the meantime: check again under the lock.
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(failed)?;
@@ -81,7 +81,7 @@ pub fn prepare(connection: &mut Connection, path: &Path) -> Result<(), HistoryEr
     transaction.commit().map_err(failed)
 }
 
-/// Migrations that the file has seen; `None` when it is empty.
+/// Number of migrations applied; `None` for an empty file.
 fn version(connection: &Connection, path: &Path) -> Result<Option<usize>, HistoryError> {
     let pragma = |name: &str| {
         connection

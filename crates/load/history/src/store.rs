@@ -1,4 +1,4 @@
-//! Reading and writing the file.
+//! Reads and writes the history file.
 
 use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,10 +14,10 @@ use serde::Serialize;
 use crate::error::HistoryError;
 use crate::schema;
 
-/// How long to wait for another writer.
+/// Time to wait for another writer.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Longest tag.
+/// Maximum length of a tag in characters.
 const TAG_LETTERS_MAX: usize = 64;
 
 /// The columns of a summary, in the order of [`summary_of`].
@@ -28,7 +28,7 @@ const SUMMARY: &str =
     command
     FROM run";
 
-/// The number of a run; never given twice in one file.
+/// Number of a run; never reused within a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RunId(pub i64);
 
@@ -51,24 +51,24 @@ impl FromStr for RunId {
     }
 }
 
-/// What a list shows of a run.
+/// Summary of a run, for lists.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunSummary {
     /// Its number.
     pub id: RunId,
-    /// When the first record began, nanoseconds since 1970.
+    /// Start of the first record, nanoseconds since 1970.
     pub started_unix_ns: u64,
     /// Name of the configuration.
     pub label: String,
-    /// The first workload in a few words.
+    /// Short description of the first workload.
     pub workload: String,
-    /// How many different workloads it ran.
+    /// Number of different workloads in the run.
     pub workloads_count: u32,
-    /// The directory.
+    /// The measured directory.
     pub path: String,
     /// Type of its file system.
     pub file_system_type: Option<String>,
-    /// Block device below.
+    /// Block device below it.
     pub device: Option<String>,
     /// Kernel of the host.
     pub kernel: String,
@@ -78,38 +78,38 @@ pub struct RunSummary {
     pub rate: Option<f64>,
     /// Unit of that speed.
     pub unit: Option<String>,
-    /// Records stored.
+    /// Number of records.
     pub records_count: u32,
-    /// False when a record says that it was stopped.
+    /// False when at least one record was stopped early.
     pub complete: bool,
-    /// Names given to it.
+    /// Tags of the run.
     pub tags: Vec<String>,
-    /// The words that started it.
+    /// Command line that started it.
     pub command: Vec<String>,
 }
 
 /// A run with all its records.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoredRun {
-    /// What a list shows.
+    /// Summary of the run.
     #[serde(flatten)]
     pub summary: RunSummary,
-    /// Every record, in the order measured.
+    /// All records, in the order measured.
     pub records: Vec<RunRecord>,
 }
 
-/// Which runs to list; `None` does not limit.
+/// Filter of a list; `None` means no restriction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// A workload's title or kind holds these letters.
+    /// Substring of a workload's title or kind.
     pub workload: Option<String>,
-    /// The directory is this one or below it.
+    /// The directory, or a parent of it.
     pub path: Option<String>,
-    /// Begun at or after this moment, nanoseconds since 1970.
+    /// Earliest start, nanoseconds since 1970.
     pub since_unix_ns: Option<u64>,
-    /// Has this tag.
+    /// Tag of the run.
     pub tag: Option<String>,
-    /// So many of the latest.
+    /// Maximum number of runs, latest first.
     pub limit: Option<u32>,
 }
 
@@ -121,10 +121,10 @@ pub struct History {
 }
 
 impl History {
-    /// Opens a history, and makes it and its folder when missing.
+    /// Opens a history. Creates it and its directory if they do not exist.
     ///
     /// # Errors
-    /// When the file is no history, of a later version, damaged, or cannot be written.
+    /// When the file is not a history, has a later version, is damaged, or cannot be written.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             let made = std::fs::DirBuilder::new()
@@ -142,7 +142,7 @@ impl History {
         Self::open_with(path, flags)
     }
 
-    /// Opens a history that exists; `None` when there is no such file.
+    /// Opens an existing history; `None` when there is no such file.
     ///
     /// # Errors
     /// As [`History::open`].
@@ -158,10 +158,10 @@ impl History {
         let failed = |source| HistoryError::of("open", path, source);
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
-        // Before anything is written into a file that may be someone else's.
+        // Checked before any write, because the file may belong to another program.
         schema::prepare(&mut connection, path)?;
-        // Where the file system can't share memory the answer is another mode, which is as safe; and a program that
-        // opens the file at this moment keeps it from changing, which the next one will do.
+        // If the file system can't share memory, SQLite keeps another mode, which is as safe. A program that has the
+        // file open at this moment prevents the change; the next open retries it.
         let _ = connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()));
         connection
             .pragma_update(None, "synchronous", "full")
@@ -175,16 +175,16 @@ impl History {
         })
     }
 
-    /// The file.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a record to a run, or begins a run with it. It is on the medium when this returns.
+    /// Adds a record to a run, or starts a run with it. The record is on the medium when this returns.
     ///
     /// # Errors
-    /// When the run is not there any more, or the file cannot be written.
+    /// When the run does not exist any more, or the file cannot be written.
     pub fn append(&mut self, run: Option<RunId>, record: &RunRecord) -> Result<RunId, HistoryError> {
         let json = serde_json::to_string(record).map_err(|source| HistoryError::Encode {
             label: record.label.clone(),
@@ -208,7 +208,7 @@ impl History {
         Ok(id)
     }
 
-    /// Runs, the latest first.
+    /// Lists runs, latest first.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -226,10 +226,10 @@ impl History {
         })
     }
 
-    /// A run with its records.
+    /// Reads a run with its records.
     ///
     /// # Errors
-    /// When there is no such run, or the file cannot be read.
+    /// When the run does not exist, or the file cannot be read.
     pub fn get(&self, run: RunId) -> Result<StoredRun, HistoryError> {
         let summary: Option<RunSummary> = self.read(|connection| {
             connection
@@ -257,10 +257,10 @@ impl History {
         Ok(StoredRun { summary, records })
     }
 
-    /// Gives a run a name, which several runs may share. Giving it twice changes nothing.
+    /// Adds a tag to a run. Several runs may share a tag; adding it twice has no effect.
     ///
     /// # Errors
-    /// When the name could be taken for an id, there is no such run, or the file cannot be written.
+    /// When the tag could be mistaken for an id, the run does not exist, or the file cannot be written.
     pub fn tag(&mut self, run: RunId, tag: &str) -> Result<(), HistoryError> {
         let is_tag = tag.chars().any(char::is_alphabetic)
             && tag.chars().count() <= TAG_LETTERS_MAX
@@ -278,10 +278,10 @@ impl History {
         Ok(())
     }
 
-    /// Takes a name from a run; false when it did not have it.
+    /// Removes a tag from a run; false when the run did not have it.
     ///
     /// # Errors
-    /// When there is no such run, or the file cannot be written.
+    /// When the run does not exist, or the file cannot be written.
     pub fn untag(&mut self, run: RunId, tag: &str) -> Result<bool, HistoryError> {
         self.get(run)?;
         let removed = self.write(
@@ -291,10 +291,10 @@ impl History {
         Ok(removed > 0)
     }
 
-    /// Deletes a run with its records and tags. Its id is not given again.
+    /// Deletes a run with its records and tags. Its id is not reused.
     ///
     /// # Errors
-    /// When there is no such run, or the file cannot be written.
+    /// When the run does not exist, or the file cannot be written.
     pub fn delete(&mut self, run: RunId) -> Result<(), HistoryError> {
         if self.write("DELETE FROM run WHERE id = ?", params![run.0])? == 0 {
             return Err(HistoryError::NoSuchRun {
@@ -338,7 +338,7 @@ fn insert_run(transaction: &Transaction<'_>, record: &RunRecord) -> Result<RunId
     Ok(RunId(transaction.last_insert_rowid()))
 }
 
-/// Rows added: 0 when the run is not there.
+/// Returns the number of rows added: 0 when the run does not exist.
 fn insert_record(
     transaction: &Transaction<'_>,
     run: RunId,
@@ -364,7 +364,7 @@ fn insert_record(
     )
 }
 
-/// Brings the columns of the run up to its records.
+/// Updates the columns of the run from its records.
 fn refresh(transaction: &Transaction<'_>, run: RunId, added: &RunRecord) -> Result<(), rusqlite::Error> {
     let mut statement = transaction.prepare(
         "SELECT record.rate FROM record JOIN run ON run.id = record.run_id
@@ -390,7 +390,7 @@ fn refresh(transaction: &Transaction<'_>, run: RunId, added: &RunRecord) -> Resu
     Ok(())
 }
 
-/// What a filter says in SQL, and its values in their order.
+/// The SQL condition of a filter, and its values in order.
 fn conditions(filter: &Filter) -> (String, Vec<Value>) {
     let mut conditions = vec!["1".to_owned()];
     let mut values = Vec::new();

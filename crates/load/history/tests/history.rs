@@ -1,4 +1,4 @@
-//! What a history promises: ids that stay, runs that survive a power cut, files of others left alone.
+//! Guarantees of the history: stable ids, runs that survive a power cut, foreign files left unchanged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -163,7 +163,7 @@ fn what_was_stored_survives_a_power_cut_at_any_later_moment() {
     let path = history.path().to_owned();
     for count in 1..=5 {
         history.append(None, &record("/", "x", count, 1)).expect("stored");
-        // What is on the medium now, while the writer still has it open: nothing was closed or checkpointed.
+        // Copy the medium while the writer still has it open: nothing was closed or checkpointed.
         let cut = TempDir::new().expect("a temporary folder");
         for suffix in ["", "-wal"] {
             let name = format!("history.db{suffix}");
@@ -186,7 +186,7 @@ fn many_writers_lose_nothing() {
         for writer in 0..8 {
             let path = &path;
             scope.spawn(move || {
-                // Each opens it by itself, as programs do; the first ones make it at the same time.
+                // Each opens the file separately, as programs do; the first ones create it concurrently.
                 let mut history = History::open(path).expect("a history");
                 for step in 0..5 {
                     history

@@ -1,6 +1,6 @@
-//! What a run record says about the machine and the file system under test.
+//! Machine and file system information for run records.
 //!
-//! Everything is read from the kernel and nothing is guessed: what it does not tell is `None`.
+//! Everything is read from the kernel and nothing is guessed: unavailable values are `None`.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::thread;
 
 use results::{HostInfo, TargetInfo};
 
-/// The machine.
+/// Describes the machine.
 #[must_use]
 pub fn host() -> HostInfo {
     let system = rustix::system::uname();
@@ -28,7 +28,7 @@ pub fn host() -> HostInfo {
     }
 }
 
-/// The file system that `directory` lies on.
+/// Describes the file system that contains `directory`.
 ///
 /// # Errors
 /// When the directory does not exist or cannot be examined.
@@ -73,7 +73,7 @@ fn load_average() -> Option<f64> {
     line.split(' ').next()?.parse().ok()
 }
 
-/// The content of a file of one line; `None` when there is no such file or nothing in it.
+/// The content of a one-line file; `None` when it does not exist or is empty.
 fn read_line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.trim();
@@ -88,7 +88,7 @@ struct Mount {
     options: String,
 }
 
-/// The mount that holds `path`: the one with the longest mount point, and the topmost of those.
+/// The mount that contains `path`: the one with the longest mount point, and the topmost of those.
 fn mount_of(table: &str, path: &Path) -> Option<Mount> {
     let mut best: Option<(usize, Mount)> = None;
     for line in table.lines() {
@@ -118,7 +118,7 @@ fn mount_of(table: &str, path: &Path) -> Option<Mount> {
     best.map(|(_, mount)| mount)
 }
 
-/// The options of the mount, then those of the file system that are not among them.
+/// The options of the mount, followed by those of the file system that are not among them.
 fn merged_options(mount: &str, file_system: &str) -> String {
     let mut options: Vec<&str> = mount.split(',').collect();
     for option in file_system.split(',') {
@@ -129,7 +129,7 @@ fn merged_options(mount: &str, file_system: &str) -> String {
     options.join(",")
 }
 
-/// The mount table writes blanks and backslashes as three octal digits (`\040`).
+/// Decodes a path of the mount table, which writes blanks and backslashes as three octal digits (`\040`).
 fn unescaped(text: &str) -> PathBuf {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -155,7 +155,7 @@ struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// `None` for file systems without a block device of their own number (FUSE, tmpfs, btrfs).
+    /// `None` for file systems whose device number is not that of a block device (FUSE, tmpfs, btrfs).
     fn of(device_number: &str) -> Option<Self> {
         let directory = Path::new("/sys/dev/block")
             .join(device_number)
@@ -165,14 +165,14 @@ impl BlockDevice {
         Some(Self { name, directory })
     }
 
-    /// The scheduler in brackets.
+    /// The active scheduler, which sysfs puts in brackets.
     fn scheduler(&self) -> Option<String> {
         let text = self.queue("scheduler")?;
         let active = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         Some(active.map_or(text.as_str(), |(name, _)| name).to_owned())
     }
 
-    /// SCSI and NVMe call it model, MMC calls it name; a loop device has a file.
+    /// SCSI and NVMe devices have a model, MMC devices a name, loop devices a backing file.
     fn model(&self) -> Option<String> {
         ["device/model", "device/name", "loop/backing_file"]
             .into_iter()
@@ -184,7 +184,7 @@ impl BlockDevice {
         self.of_disk(&format!("queue/{name}"))
     }
 
-    /// A property of the disk: a partition has that of the disk around it.
+    /// A property of the disk; for a partition, that of the disk containing it.
     fn of_disk(&self, name: &str) -> Option<String> {
         let places = [Some(self.directory.as_path()), self.directory.parent()];
         places
@@ -234,7 +234,7 @@ garbage
         assert!(target.file_system_type.is_some());
         assert!(target.free_bytes.is_some());
         assert!(host.load_average.is_some_and(|load| load >= 0.0));
-        // Either there is a block device and all of these, or none.
+        // Either there is a block device with all of these, or none of them.
         assert_eq!(target.block_device.is_some(), target.rotational.is_some());
         assert_eq!(target.block_device.is_some(), target.read_ahead_bytes.is_some());
         assert_eq!(target.block_device.is_some(), target.write_cache.is_some());

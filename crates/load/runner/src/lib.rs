@@ -1,12 +1,13 @@
-//! The loop of rounds that every measurement shares: schedule, settling, identity, notes and sinks.
+//! Measurement rounds shared by all benchmarks: schedule, settling, identity, notes and sinks.
 //!
 //! A caller describes a [`Series`] (its sides and how to measure one) and a [`Schedule`]; the [`Runner`] runs it and
 //! passes each record to the [`Sinks`]. It knows no workload, and it prints nothing: a [`Watcher`] does.
 //!
 //! Invariants:
-//! - In a rotated schedule each round runs every side once, and the side that begins moves on by one with each round.
-//! - With more than one run, the target is settled before each, so that deferred work of one run is not part of the next.
-//! - Whatever was measured before a stop or a failure has reached the sinks; the file of records then keeps its partial
+//! - In a rotated schedule each round runs every side once, and the starting side rotates by one with each round.
+//! - With more than one run, the target is settled before each, so that deferred work of one run is not part of the
+//!   next.
+//! - Everything measured before a stop or a failure has reached the sinks; the record file then keeps its partial
 //!   name.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -23,28 +24,28 @@ use results::RunRecord;
 
 pub use self::sinks::{HistorySink, Sinks};
 
-/// The note of a run that was stopped.
+/// Note on a run that was stopped.
 pub const STOPPED: &str = "stopped before its end; the numbers are partial";
 
 /// The order of sides within a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The same in each round: the steps of a job.
+    /// The same in each round, for the steps of a job.
     Fixed,
-    /// The side that begins moves on by one with each round: the contenders of a comparison.
+    /// The starting side rotates by one with each round, for the contenders of a comparison.
     Rotated,
 }
 
-/// How often each side runs, and in which order.
+/// Number of runs per side, and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Rounds before the others that are not kept.
+    /// Warm-up rounds, which are not kept.
     pub warmup: u32,
-    /// Rounds that are kept; [`Series::goes_on`] may end them earlier.
+    /// Number of rounds kept; [`Series::goes_on`] may end them earlier.
     pub rounds: u32,
-    /// Runs of a round.
+    /// Number of sides, which is the number of runs per round.
     pub sides: usize,
-    /// Their order.
+    /// Order of the sides within a round.
     pub order: Order,
 }
 
@@ -53,14 +54,14 @@ pub struct Schedule {
 pub struct Turn {
     /// The side, counted from 0.
     pub side: usize,
-    /// Counted from 0. Warm-ups count on after the last round, so that no round has their contents.
+    /// The round, counted from 0. Warm-ups are numbered after the last round, so that no round shares their contents.
     pub round: u32,
     /// False for a warm-up.
     pub is_kept: bool,
 }
 
 impl Schedule {
-    /// One side, so many times.
+    /// A schedule with one side.
     #[must_use]
     pub const fn repeated(warmup: u32, rounds: u32) -> Self {
         Self {
@@ -71,7 +72,7 @@ impl Schedule {
         }
     }
 
-    /// Rounds of all sides in rotated order.
+    /// A schedule that rotates all sides.
     #[must_use]
     pub const fn interleaved(rounds: u32, sides: usize) -> Self {
         Self {
@@ -82,7 +83,7 @@ impl Schedule {
         }
     }
 
-    /// Number of runs.
+    /// Total number of runs.
     #[must_use]
     pub fn runs(&self) -> usize {
         let rounds = self.warmup.saturating_add(self.rounds);
@@ -91,7 +92,7 @@ impl Schedule {
             .saturating_mul(self.sides)
     }
 
-    /// The sides of a round in their order.
+    /// The sides of a round in order.
     pub fn round(&self, round: u32) -> impl Iterator<Item = usize> + use<> {
         let sides = self.sides;
         let first = match self.order {
@@ -101,7 +102,7 @@ impl Schedule {
         (0..sides).map(move |position| (first + position) % sides)
     }
 
-    /// The turns of one round after the other; the index of a round counts warm-ups.
+    /// The turns of one round; `index` counts warm-ups too.
     fn turns(&self, index: u32) -> impl Iterator<Item = Turn> + use<> {
         let kept = index.checked_sub(self.warmup);
         let round = kept.unwrap_or_else(|| self.rounds.saturating_add(index));
@@ -113,21 +114,21 @@ impl Schedule {
     }
 }
 
-/// What is brought to the medium before a run.
+/// Scope of the sync before a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settle {
-    /// The file system that holds this path. A path that can't be opened, such as a busy device, is left as it is.
+    /// The file system that contains this path. A path that can't be opened, such as a busy device, is not synced.
     FileSystem(PathBuf),
-    /// Every file system of the machine: the sides lie on several, or on mounts over one.
+    /// All file systems of the machine: the sides use several, or several mounts over one.
     Machine,
 }
 
 impl Settle {
-    /// Waits until it is done.
+    /// Syncs and waits for completion.
     pub fn settle(&self) {
         match self {
             Self::Machine => rustix::fs::sync(),
-            // An error of an earlier write is reported to those who made it; the run to come is not about it.
+            // Errors of earlier writes are reported to their writers; they don't concern the next run.
             Self::FileSystem(path) if path.is_dir() => {
                 let _ = File::open(path).map(rustix::fs::syncfs);
             }
@@ -136,21 +137,21 @@ impl Settle {
     }
 }
 
-/// What one run gave.
+/// Result of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The record.
     pub record: RunRecord,
-    /// What was not measured as asked; each is told once and is a finding.
+    /// Deviations from the requested measurement; each is reported once and counts as a finding.
     pub notes: Vec<String>,
-    /// What is good to know and no finding.
+    /// Remarks for the user that are not findings.
     pub remarks: Vec<String>,
-    /// A table of the run's own; may be empty.
+    /// Additional table of the run; may be empty.
     pub text: String,
 }
 
 impl Measured {
-    /// A record of which nothing else is to be said.
+    /// A record without notes, remarks or table.
     #[must_use]
     pub const fn plain(record: RunRecord) -> Self {
         Self {
@@ -162,69 +163,69 @@ impl Measured {
     }
 }
 
-/// The sides of a schedule.
+/// The sides of a schedule, and how to measure them.
 pub trait Series {
-    /// Why a run failed.
+    /// Error of a failed run.
     type Error: From<io::Error>;
 
     /// Title of a run for progress; may be empty.
     fn title(&self, turn: Turn) -> String;
 
-    /// Runs a side once: usually one record, more where workloads run at the same time, none where the run was stopped
-    /// before it measured anything.
+    /// Runs a side once. Usually returns one record; several if workloads run at the same time; none if the run was
+    /// stopped before it measured anything.
     ///
     /// # Errors
     /// When the run failed.
     fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>, Self::Error>;
 
-    /// A run failed. `Ok` leaves the side out of the further rounds, with this note.
+    /// Handles a failed run. `Ok` excludes the side from further rounds, with this note.
     ///
     /// # Errors
-    /// When the failure ends the series; by default it does.
+    /// When the failure ends the series, which is the default.
     fn failed(&mut self, _turn: Turn, error: Self::Error) -> Result<String, Self::Error> {
         Err(error)
     }
 
-    /// Asked after each kept round: whether the next one is worth its time.
+    /// Called after each kept round; false ends the series.
     fn goes_on(&mut self, _rounds_done: u32, _records: &[RunRecord]) -> bool {
         true
     }
 }
 
-/// Whether anybody still reads what is printed.
+/// State of the output's reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Yes, or nothing was printed.
+    /// The reader exists, or nothing was printed.
     Present,
-    /// The pipe was closed; there is no use in going on.
+    /// The pipe was closed; continuing is pointless.
     Gone,
 }
 
-/// Shows a run to the user.
+/// Shows runs to the user.
 pub trait Watcher {
-    /// A run begins.
+    /// Called when a run begins.
     fn begin(&self, title: &str);
 
-    /// It is over.
+    /// Called when a run ends.
     fn end(&self);
 
-    /// A line for people.
+    /// Shows a message.
     fn say(&self, text: &str);
 
-    /// The table of one run.
+    /// Shows the table of one run.
     ///
     /// # Errors
     /// When it can't be shown.
     fn table(&self, text: &str) -> io::Result<()>;
 
-    /// A record that is kept.
+    /// Shows a record that is kept.
     ///
     /// # Errors
     /// When it can't be shown.
     fn record(&self, record: &RunRecord) -> io::Result<Readers>;
 }
 
-/// Runs series and collects what they give.
+/// Runs series and collects their records.
 pub struct Runner<'run> {
     watcher: &'run dyn Watcher,
     stop: &'run AtomicBool,
@@ -236,17 +237,17 @@ pub struct Runner<'run> {
     has_readers: bool,
 }
 
-/// Everything that was measured.
+/// Results of all series.
 #[derive(Debug)]
 pub struct Ran {
-    /// Every kept record, in the order measured.
+    /// All kept records, in the order measured.
     pub records: Vec<RunRecord>,
-    /// Every note once, in the order told. Without any, all was measured as asked.
+    /// All notes without duplicates, in the order reported. If empty, everything was measured as requested.
     pub notes: Vec<String>,
 }
 
 impl<'run> Runner<'run> {
-    /// A runner that has measured nothing. `stop` is raised by a signal: the run at work ends early, and no other begins.
+    /// A runner without results. `stop` is raised by a signal: the current run ends early, and no other begins.
     pub const fn new(
         watcher: &'run dyn Watcher,
         stop: &'run AtomicBool,
@@ -265,18 +266,18 @@ impl<'run> Runner<'run> {
         }
     }
 
-    /// Runs a series to its end, or until it is stopped. May be called for one series after the other.
+    /// Runs a series to its end, or until it is stopped. May be called for several series in turn.
     ///
     /// # Errors
-    /// When a run failed for which the series has no remedy, or a record can't be written. What was measured before is
-    /// kept: [`Self::finish`] has it.
+    /// When the series does not handle a failed run, or a record can't be written. Earlier results are kept and
+    /// returned by [`Self::finish`].
     pub fn run<S: Series>(&mut self, schedule: &Schedule, series: &mut S) -> Result<(), S::Error> {
         let outcome = self.run_rounds(schedule, series);
         self.is_partial |= outcome.is_err();
         outcome
     }
 
-    /// Tells a note, once.
+    /// Reports a note, once.
     pub fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.watcher.say(&note);
@@ -284,19 +285,19 @@ impl<'run> Runner<'run> {
         }
     }
 
-    /// True when nothing more is to be run.
+    /// True when no more runs should begin.
     #[must_use]
     pub fn is_over(&self) -> bool {
         !self.has_readers || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Everything kept so far.
+    /// All records kept so far.
     #[must_use]
     pub fn records(&self) -> &[RunRecord] {
         &self.records
     }
 
-    /// Gives the file of records its name; of a run that was stopped or failed it keeps the partial one.
+    /// Renames the record file to its final name; after a stop or a failure it keeps the partial one.
     ///
     /// # Errors
     /// When the file can't be finished.
@@ -332,7 +333,7 @@ impl<'run> Runner<'run> {
         Ok(())
     }
 
-    /// False leaves the side out of the further rounds.
+    /// Returns false to exclude the side from further rounds.
     fn run_side<S: Series>(
         &mut self,
         schedule: &Schedule,

@@ -9,7 +9,7 @@ use results::{RecordWriter, RunRecord};
 
 use crate::Watcher;
 
-/// Where the records of a run go, beside the watcher.
+/// Destinations of the records of a run, in addition to the watcher.
 #[derive(Debug, Default)]
 pub struct Sinks {
     file: Option<(RecordWriter, PathBuf)>,
@@ -17,23 +17,23 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// None: the caller keeps what is returned.
+    /// No sinks: the caller uses the returned records.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// A new file of records, if one is asked for, and the history.
+    /// A new record file, if requested, and the history.
     ///
     /// # Errors
-    /// When the file can't be made.
+    /// When the file can't be created.
     pub fn new(file: Option<&Path>, history: HistorySink) -> io::Result<Self> {
         let create = |path: &Path| RecordWriter::create(path).map(|writer| (writer, path.to_owned()));
         let file = file.map(create).transpose().map_err(io::Error::other)?;
         Ok(Self { file, history })
     }
 
-    /// Writes a record everywhere.
+    /// Writes a record to all sinks.
     pub(crate) fn write(&mut self, record: &RunRecord, watcher: &dyn Watcher) -> io::Result<()> {
         if let Some((writer, _)) = &mut self.file {
             writer.write(record).map_err(io::Error::other)?;
@@ -60,7 +60,7 @@ impl Sinks {
     }
 }
 
-/// The history of runs. One that can't be written never fails a run: it is told once, and nothing more is stored.
+/// The history of runs. If it can't be written, the run does not fail: the error is reported once and storing stops.
 #[derive(Debug, Default)]
 pub struct HistorySink {
     state: State,
@@ -75,7 +75,7 @@ enum State {
 }
 
 impl HistorySink {
-    /// Stores in this file, which is opened with the first record; `None` stores nothing.
+    /// Stores into this file, which is opened at the first record; `None` stores nothing.
     #[must_use]
     pub fn new(path: Option<PathBuf>) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl HistorySink {
     }
 }
 
-/// An error with those of its causes that its text does not hold.
+/// The text of an error, with those causes that it does not contain already.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

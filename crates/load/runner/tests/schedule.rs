@@ -1,4 +1,4 @@
-//! The loop of rounds by its order, its notes, and the records it leaves behind.
+//! Tests of the round loop: order, notes, and the records left behind.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ fn record(label: &str, round: u32, complete: bool) -> RunRecord {
     }
 }
 
-/// Sides `a`, `b`, `c`: one may fail at a round, and one may raise the stop flag.
+/// Sides `a`, `b`, `c`: one may fail in a round, and one may raise the stop flag.
 struct Sides<'run> {
     ran: Vec<(u32, usize)>,
     fails_at: Option<(u32, usize)>,

@@ -1,8 +1,8 @@
 //! Block traces as calls: blkparse, BIOTracer, the Pixel CSV, MOST, ftrace, native folders.
 //!
-//! A request is made when it went to the driver, or when it was first seen where that is not known. One image stands for
-//! one device: requests of other devices than the first are left out. Requests that have no counterpart on a file
-//! (secure erase, zones, a driver's own) are left out too; each is counted by reason.
+//! The time of a request is its issue to the driver, or its first known time if that is missing. One image stands for
+//! one device: requests to other devices than the first are dropped. Requests with no counterpart on a file (secure
+//! erase, zones, driver requests) are dropped too; each is counted by reason.
 
 use std::path::Path;
 
@@ -18,20 +18,20 @@ const WITHOUT_TIME: &str = "request without a time";
 const EVENT: &str = "event that is no request";
 const BAD_LINE: &str = "line that can't be read";
 
-/// True when the beginning of a file is of one of the formats.
+/// True when a file begins like one of these formats.
 pub fn looks_like(beginning: &[u8]) -> bool {
-    // The last line may be cut.
+    // The last line may be truncated.
     let whole = beginning.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let reader = std::io::Cursor::new(beginning[..whole].to_vec());
     crate::open_reader(Box::new(reader), Path::new("-"), asked(None)).is_ok()
 }
 
-/// Reads the trace at `path`; without `format`, the content tells.
+/// Reads the trace at `path`; without `format`, it is detected from the content.
 pub fn read(path: &Path, format: Option<crate::Format>, options: ReadOptions) -> Result<Trace, TraceError> {
     collect(&mut *crate::open(path, asked(format))?, options)
 }
 
-/// Reads a trace of blkparse that is in memory.
+/// Reads blkparse output from memory.
 pub fn read_blkparse(text: Vec<u8>, file: &Path, options: ReadOptions) -> Result<Trace, TraceError> {
     let reader = Box::new(std::io::Cursor::new(text));
     let trace = collect(
@@ -91,7 +91,7 @@ fn call_of(request: &Request, device: &mut Option<DeviceNumber>) -> Result<Call,
     let (offset, bytes) = (request.sector.saturating_mul(512), request.bytes);
     let action = match request.operation {
         Operation::Flush => Action::BlockFlush,
-        // An empty write is a flush that a file system asks for together with one.
+        // An empty write carries only a flush requested by the file system.
         Operation::Write if bytes == 0 => Action::BlockFlush,
         Operation::Read if bytes > 0 => Action::BlockRead { offset, bytes },
         Operation::Write => Action::BlockWrite { offset, bytes },

@@ -1,6 +1,6 @@
-//! Names of errors as traces print them.
+//! Names of errors as printed in traces.
 
-/// Names and numbers of the errors that calls on files answer.
+/// Names and numbers of the errors that file calls return.
 const ERRORS: [(&str, i32); 44] = [
     ("EPERM", libc::EPERM),
     ("ENOENT", libc::ENOENT),
@@ -48,7 +48,7 @@ const ERRORS: [(&str, i32); 44] = [
     ("EWOULDBLOCK", libc::EWOULDBLOCK),
 ];
 
-/// The number of an error name.
+/// The number of a named error.
 pub fn number_of(name: &str) -> Option<i32> {
     let found = ERRORS.iter().find(|(known, _)| *known == name);
     found.map(|(_, number)| *number)

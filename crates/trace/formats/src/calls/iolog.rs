@@ -11,7 +11,7 @@ use crate::import::fio_iolog::{Entry, HEADER, LogReader, Version};
 use crate::import::lines::Lines;
 use crate::import::text_source::Expected;
 
-/// `FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE`, as Linux numbers them.
+/// `FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE` as Linux flag numbers.
 const PUNCH_HOLE: u32 = 3;
 
 pub fn parse(mut lines: Lines<impl BufRead>, options: ReadOptions) -> Result<Trace, TraceError> {
@@ -75,7 +75,7 @@ impl Log {
                 Some(handle) => self.push(Action::Close { handle }),
                 None => trace.skip("close of a file that is not open"),
             },
-            // The list of files, before any is opened.
+            // Declares a file before its first open.
             _ => {}
         }
     }

@@ -1,12 +1,12 @@
 //! Replay scripts of Mobibench: `THREAD MICROSECONDS CALL ARGUMENTS... ANSWER`.
 //!
-//! MobiGen makes them from strace output of a phone. Three things in them are not what they seem:
-//! - a descriptor whose opening it had not seen gets an `open` of `/data/data` (or `data/data`). These are many files
-//!   under one name, so each gets a name of its own here; those that move eight bytes at most were pipes, sockets
-//!   and event counters, and are left out unless asked for;
-//! - errors are `-1` without a reason. A name that could not be found is taken for missing; a failed read or write is
-//!   left out, as it was no file's;
-//! - all threads share one table of descriptors, whatever process they belonged to.
+//! MobiGen generates them from strace output of a phone. They have three pitfalls:
+//! - A descriptor whose opening MobiGen had not seen gets an `open` of `/data/data` (or `data/data`). These are many
+//!   files under one name, so each gets its own name here; those that move at most eight bytes per call were pipes,
+//!   sockets and event counters, and are dropped by default.
+//! - Errors are `-1` without an errno. A failed name lookup is taken as ENOENT; a failed read or write is dropped,
+//!   because it was not on a file.
+//! - All threads share one descriptor table, whichever process they belonged to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::BufRead;
@@ -34,7 +34,7 @@ const CALLS: [&str; 14] = [
     "unlink",
 ];
 
-/// The largest transfer that pipes and event counters make; 8 is that of an event counter.
+/// The largest transfer of a pipe or event counter; 8 bytes is that of an event counter.
 const IPC_BYTES_MAX: u64 = 8;
 
 const IPC: &str =
@@ -81,11 +81,11 @@ enum Opened {
 struct Script {
     collector: Collector,
     open: HashMap<i64, Opened>,
-    /// Handles without a file of their own, and the largest transfer of each.
+    /// Handles without a known file, with the largest transfer of each.
     without_file: BTreeMap<Handle, u64>,
 }
 
-/// Fields of one line after the call's name.
+/// Fields of one line after the name of the call.
 struct Fields<'line> {
     call: &'line str,
     words: Vec<&'line str>,
@@ -97,7 +97,7 @@ impl Fields<'_> {
         word.parse().map_err(|_| format!("{what} in `{}`", self.call))
     }
 
-    /// A size or offset. -1 stands for a call that failed.
+    /// A size or offset; `None` for -1, which marks a failed call.
     fn bytes(&self, place: usize, what: &str) -> Result<Option<u64>, String> {
         let number = self.number(place, what)?;
         match u64::try_from(number) {
@@ -165,7 +165,7 @@ impl Script {
             trace.name(Path::new(path))
         };
         let flags = if is_without_file {
-            // The flags are MobiGen's own, O_TRUNC among them: such descriptors are read as well as written.
+            // MobiGen invented these flags, including O_TRUNC: such descriptors are both read and written.
             OpenFlags::READ_WRITE.creating()
         } else {
             OpenFlags::from_c_words(flags)
@@ -274,7 +274,7 @@ impl Script {
     }
 }
 
-/// Some paths of MobiGen have a stray quote: what is between the quotes, or before the only one.
+/// Removes the stray quotes of some MobiGen paths: returns the text between the quotes, or before a single one.
 fn unquoted(word: &str) -> &str {
     let word = word.strip_prefix('"').unwrap_or(word);
     word.split('"').next().unwrap_or(word)

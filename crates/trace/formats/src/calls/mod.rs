@@ -1,7 +1,7 @@
-//! Traces of calls for replays: formats, their detection, and errors. Block traces are read as calls on one image.
+//! Call traces for replay: formats, their detection, and errors. Block traces are read as calls on one image.
 //!
-//! Every format is read line by line; the file is never in memory as a whole, and the calls are kept in about 80 bytes
-//! each, up to [`ReadOptions::calls_max`]. What a format holds and a replay cannot use is counted by reason.
+//! Every format is read line by line, so the file is never entirely in memory; the calls take about 80 bytes each, up
+//! to [`ReadOptions::calls_max`]. Items that a replay cannot use are counted by reason.
 
 mod block;
 mod errno;
@@ -23,30 +23,30 @@ use thiserror::Error;
 use crate::import::lines::{Lines, shown};
 use crate::import::{blkparse, fio_iolog};
 
-/// Calls that are kept unless asked otherwise: about 1 GB of memory.
+/// Default limit of calls kept in memory: about 1 GB.
 pub const USUAL_CALLS_MAX: usize = 12_000_000;
 
-/// A format is told by so much of the file.
+/// Bytes read from the beginning of a file to detect its format.
 const BEGINNING_BYTES: usize = 64 << 10;
 
-/// A format of traces.
+/// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Our own, as `tidegate trace syscalls` writes it.
+    /// The call trace format of this project, as written by `tidegate trace syscalls`.
     Calls,
-    /// Replay scripts of Mobibench, as MobiGen writes them.
+    /// Replay scripts of Mobibench, as written by MobiGen.
     Mobigen,
-    /// Output of strace, best with `-f -ttt -T -y`.
+    /// strace output, preferably with `-f -ttt -T -y`.
     Strace,
-    /// I/O logs of fio, version 2 and 3.
+    /// fio I/O logs, version 2 and 3.
     FioIolog,
     /// Text output of blkparse.
     Blkparse,
-    /// Any other trace of block requests that the crate `formats` reads; told by the content where none is named.
+    /// Any other block trace that the crate `formats` reads; `None` detects the format from the content.
     Block(Option<crate::Format>),
 }
 
-/// Every format with its name.
+/// All formats with their names.
 pub const NAMES: [(Format, &str); 10] = [
     (Format::Calls, "calls"),
     (Format::Mobigen, "mobigen"),
@@ -79,34 +79,34 @@ impl FromStr for Format {
     }
 }
 
-/// How a trace is read.
+/// Options for reading a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Calls that are kept; those after them are counted and left out.
+    /// Maximum number of calls kept in memory; later ones are counted and dropped.
     pub calls_max: usize,
-    /// What becomes of descriptors that are likely to be pipes.
+    /// Handling of descriptors that are likely to be pipes.
     pub ipc: Ipc,
 }
 
-/// What becomes of descriptors of a MobiGen script that have no file and move at most eight bytes a call: on the phone
+/// Handling of descriptors in a MobiGen script that have no file and move at most eight bytes per call: on the phone
 /// they were pipes, sockets and event counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ipc {
-    /// They are counted and left out.
+    /// Drop them and count them.
     LeaveOut,
-    /// They are replayed as files, as the original replayer does.
+    /// Replay them as files, like the original replayer.
     AsFiles,
 }
 
 impl ReadOptions {
-    /// What most want: twelve million calls, no pipes.
+    /// Default options: up to twelve million calls, no pipes.
     pub const USUAL: Self = Self {
         calls_max: USUAL_CALLS_MAX,
         ipc: Ipc::LeaveOut,
     };
 }
 
-/// Why a trace could not be read.
+/// Errors of reading a trace.
 #[derive(Debug, Error)]
 pub enum TraceError {
     /// A system call failed.
@@ -114,11 +114,11 @@ pub enum TraceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// Nothing at the beginning of the file looks like a known format.
+    /// The beginning of the file does not match any known format.
     #[error(
         "{}: no known format of traces, it begins with `{found}`; name the format with --format",
         path.display()
@@ -129,45 +129,45 @@ pub enum TraceError {
         /// First line.
         found: String,
     },
-    /// A line is not what the format says.
+    /// A line violates the format.
     #[error("{}, line {line}: expected {expected}, found `{found}`", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Line, counted from 1.
         line: u64,
-        /// What should be there.
+        /// Expected content.
         expected: String,
         /// Beginning of the line.
         found: String,
     },
-    /// A trace of our own format is broken.
+    /// Error in a call trace of this project's format.
     #[error(transparent)]
     Calls(#[from] CallTraceError),
-    /// A trace of block requests is broken.
+    /// Error in a block trace.
     #[error(transparent)]
     Block(#[from] crate::ReadError),
 }
 
-/// Reads a trace file; without `format`, the content tells.
+/// Reads a trace file; without `format`, it is detected from the content.
 ///
 /// # Errors
-/// When the file cannot be read, is of no known format, or is broken; with file, line, expected and found.
+/// When the file cannot be read, has no known format, or is invalid; with file, line, expected and found.
 pub fn read_trace(path: &Path, format: Option<Format>, options: ReadOptions) -> Result<Trace, TraceError> {
     let (format, reader) = opened(path, format)?;
     match (format, reader) {
         (Format::Blkparse, _) => Ok(sorted(block::read(path, Some(crate::Format::Blkparse), options)?)),
         (Format::Block(format), _) => Ok(sorted(block::read(path, format, options)?)),
         (format, Some(reader)) => parse(reader, path, format, options),
-        // Only a folder has no reader, and a folder is a native trace of block requests.
+        // Only a folder has no reader, and a folder is a native block trace.
         (_, None) => Ok(sorted(block::read(path, None, options)?)),
     }
 }
 
-/// The format of a trace file, of which only the beginning is read.
+/// The format of a trace file; reads only its beginning.
 ///
 /// # Errors
-/// When the file cannot be read, or is of no known format.
+/// When the file cannot be read, or has no known format.
 pub fn format_of(path: &Path, format: Option<Format>) -> Result<Format, TraceError> {
     opened(path, format).map(|(format, _)| format)
 }
@@ -200,8 +200,8 @@ fn sorted(mut trace: Trace) -> Trace {
     trace
 }
 
-/// Reads a trace of a known format. `file` is its name in messages, and the file itself for traces of block requests
-/// other than blkparse's.
+/// Reads a trace of a known format. `file` is its name in messages; block traces other than blkparse's are read from
+/// that file instead.
 ///
 /// # Errors
 /// As [`read_trace`].
@@ -231,14 +231,14 @@ pub fn parse(
     Ok(sorted(trace))
 }
 
-/// The format whose lines the beginning of a file looks like.
+/// Detects the format from the beginning of a file.
 #[must_use]
 pub fn detect(beginning: &[u8]) -> Option<Format> {
     if starts_like_call_trace(beginning) {
         return Some(Format::Calls);
     }
     let text = String::from_utf8_lossy(beginning);
-    // The last line may be cut.
+    // The last line may be truncated.
     let lines = text.lines().filter(|line| !line.trim().is_empty()).take(200);
     for line in lines {
         let found = if fio_iolog::is_header(line) {
@@ -293,7 +293,7 @@ impl Collector {
     }
 }
 
-/// True for files that the kernel makes up: they are on no file system that could be measured.
+/// True for files generated by the kernel, which are on no file system that could be measured.
 fn is_kernel_file(path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     let path = path.strip_prefix(b"/").unwrap_or(path);
@@ -304,10 +304,10 @@ fn is_kernel_file(path: &Path) -> bool {
     (is_below(b"dev") && !is_below(b"dev/shm")) || is_below(b"proc") || is_below(b"sys")
 }
 
-/// Reason for a file that [`is_kernel_file`].
+/// Reason for dropping an [`is_kernel_file`] file.
 const KERNEL_FILE: &str = "file of /dev, /proc or /sys";
 
-/// Reason for a descriptor of which nothing is known.
+/// Reason for dropping a call on an unknown descriptor.
 const UNKNOWN_DESCRIPTOR: &str = "descriptor opened before the trace began";
 
 fn path_of_bytes(bytes: &[u8]) -> PathBuf {

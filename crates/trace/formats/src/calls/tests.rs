@@ -1,4 +1,4 @@
-//! Each format on a sample of what its programs write, and all of them on anything.
+//! Tests each format on a sample of its real output, and all of them on arbitrary input.
 
 use std::collections::BTreeMap;
 
@@ -266,7 +266,7 @@ fn read_text(text: &str, format: Option<Format>) -> Trace {
     read_trace(file.path(), format, ReadOptions::USUAL).unwrap()
 }
 
-/// Two requests of the Nexus 5, a write and a read to which the driver has added a sector.
+/// Two requests of the Nexus 5: a write, and a read to which the driver added a sector.
 const BIOTRACER: &str = "4220896\t\t8\t\t4096\t\t5\t\t1398406382.756832267\t\t1398406382.757233725\t\t1398406382.757241486\t\t1398406382.757950028\n\
                          49592392\t\t17\t\t8704\t\t0\t\t1398406382.762147944\t\t1398406382.762182267\t\t1398406382.762199194\t\t1398406382.763593934\n";
 

@@ -1,5 +1,5 @@
-//! What each system call in strace output means for a replay: which calls there are, and what becomes of those that are
-//! no operation on a file.
+//! Translation of system calls in strace output to replay actions, and handling of calls that are not file
+//! operations.
 
 use results::call_trace::{Action, Descriptor, Outcome};
 
@@ -8,7 +8,7 @@ use super::{Done, Tracer, not_replayed};
 
 const NOT_FILES: &str = "call that is no operation on files";
 
-/// Calls that have to do with files and that a replay does not make.
+/// File-related calls that a replay omits.
 const FILE_CALLS: [&str; 47] = [
     "chmod",
     "fchmod",
@@ -59,7 +59,7 @@ const FILE_CALLS: [&str; 47] = [
     "vmsplice",
 ];
 
-/// Calls that make a descriptor that is no file: name, what it is, and whether the numbers are in an argument.
+/// Calls that create a descriptor that is not a file: name of the call, kind of object, and location of the numbers.
 const MAKERS: [(&str, &str, Made); 17] = [
     ("socket", "socket", Made::Answer),
     ("accept", "socket", Made::Answer),
@@ -86,9 +86,9 @@ const MAKERS: [(&str, &str, Made); 17] = [
 
 #[derive(Clone, Copy)]
 enum Made {
-    /// The answer is the descriptor.
+    /// The descriptor is the return value.
     Answer,
-    /// The argument at this place is `[3, 4]`.
+    /// The argument at this index holds both descriptors, as `[3, 4]`.
     Pair(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Calls that open, copy and close descriptors.
+//! Calls that open, duplicate and close descriptors.
 
 use results::call_trace::{Action, Closed, Descriptor, OpenFlags, Outcome};
 
@@ -64,7 +64,7 @@ impl Tracer {
         }
     }
 
-    /// A number was given again: its close was not in the trace.
+    /// Adds the missing close of a number that was reused without a close in the trace.
     fn close_silently(&mut self, done: &Done<'_>, closed: Closed) {
         if let Closed::Last(handle) = closed {
             self.add(done.thread, done.at_ns, Action::Close { handle });

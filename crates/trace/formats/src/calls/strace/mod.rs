@@ -1,8 +1,8 @@
-//! Output of strace: `-f` for threads, `-ttt` for times, `-T` for response times and `-y` for the paths of descriptors
-//! are understood and none is needed. Without times, calls follow each other by a microsecond.
+//! Reader of strace output. Understands `-f` for threads, `-ttt` for times, `-T` for durations and `-y` for the paths
+//! of descriptors; all are optional. Without times, calls are spaced one microsecond apart.
 //!
-//! Descriptors are followed through `fork`, `dup`, `exec` and `close`. Sockets, pipes and their like are recognised by
-//! the call that made them, or by `-y`, and left out with a count, as are files of `/dev`, `/proc` and `/sys`.
+//! Descriptors are tracked through `fork`, `dup`, `exec` and `close`. Sockets, pipes and similar are recognised by
+//! the call that created them, or by `-y`, and are dropped and counted, as are files of `/dev`, `/proc` and `/sys`.
 
 mod calls;
 mod descriptors;
@@ -21,18 +21,18 @@ use self::line::{Answer, Event, Line, Time, descriptor};
 use super::{Collector, KERNEL_FILE, ReadOptions, TraceError, UNKNOWN_DESCRIPTOR, errno, is_kernel_file};
 use crate::import::lines::Lines;
 
-/// Calls without a time follow each other by this.
+/// Spacing of calls without times.
 const STEP_NS: u64 = 1000;
 
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// The thread of lines that name none.
+/// The thread of lines without a thread number.
 const ONLY_THREAD: u32 = 0;
 
 const OTHER_LINE: &str = "line that is no strace output";
 const NEVER_RETURNED: &str = "call that did not return";
 
-/// True for a line of a call.
+/// True for a line that holds a call.
 pub fn looks_like(text: &str) -> bool {
     line::line(text).is_some_and(|line| !matches!(line.event, Event::Remark | Event::Exit))
 }
@@ -59,7 +59,8 @@ pub fn parse(mut lines: Lines<impl BufRead>, options: ReadOptions) -> Result<Tra
     Ok(tracer.finish())
 }
 
-/// A call that began, with what its descriptor was then: another thread may change that before it ends.
+/// A call in progress, with its descriptor as it was at the start: another thread may change that before the call
+/// ends.
 #[derive(Clone, Debug)]
 struct Began {
     at_ns: u64,
@@ -67,17 +68,17 @@ struct Began {
     arguments: String,
     descriptor: Option<Descriptor>,
     closed: Option<Closed>,
-    /// It is a `clone` whose child was seen.
+    /// True for a `clone` whose child was already seen.
     has_child: bool,
 }
 
-/// A whole call.
+/// A completed call.
 struct Done<'line> {
     thread: u32,
     at_ns: u64,
     arguments: Vec<&'line str>,
     answer: Answer<'line>,
-    /// What its first argument meant when the call began.
+    /// The descriptor of the first argument when the call began.
     descriptor: Option<Descriptor>,
     closed: Option<Closed>,
 }
@@ -180,8 +181,8 @@ impl Tracer {
         }
     }
 
-    /// A thread whose making has not ended in the trace: the child of the oldest `clone` under way. When there is none
-    /// (the trace has no process calls), it is most likely a thread of the traced program.
+    /// Assigns a thread not yet announced by a completed call to the oldest `clone` in progress. Without one (the
+    /// trace has no process calls), it is most likely a thread of the traced program.
     fn adopt(&mut self, first: u32, thread: u32) {
         let makers = self.under_way.iter_mut().filter(|(_, began)| {
             !began.has_child && matches!(began.name.as_str(), "clone" | "clone3" | "fork" | "vfork")
@@ -234,7 +235,7 @@ impl Tracer {
         }
     }
 
-    /// What a number means. One that the trace did not see opened is opened here when `-y` tells its path.
+    /// Resolves a descriptor number. One whose opening is not in the trace is opened here if `-y` gives its path.
     fn look_up(
         &mut self,
         thread: u32,
@@ -296,7 +297,7 @@ impl Tracer {
         self.call(&began.name, &done);
     }
 
-    /// Adds a call that strace did not show.
+    /// Adds a call that is not in the strace output.
     fn add(&mut self, thread: u32, at_ns: u64, action: Action) {
         self.collector.push(Call {
             thread,
@@ -317,7 +318,7 @@ impl Tracer {
         });
     }
 
-    /// The file of the first argument; anything else is counted.
+    /// The file of the first argument; anything else is counted as dropped.
     fn file(&mut self, done: &Done<'_>) -> Option<Handle> {
         match done.descriptor {
             Some(Descriptor::File(handle)) => Some(handle),
@@ -357,7 +358,7 @@ fn kind_of_annotation(annotation: &str) -> &'static str {
     found.map_or("descriptor that is no file", |(_, kind)| kind)
 }
 
-/// Reasons are counted by name, so that a reader sees what was left out.
+/// Reason for a dropped call, including its name, so that the summary shows each call separately.
 fn not_replayed(name: &str) -> String {
     format!("{name} is not replayed")
 }

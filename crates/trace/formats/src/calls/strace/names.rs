@@ -1,4 +1,4 @@
-//! Calls on names.
+//! Calls on path names.
 
 use results::call_trace::{Action, Descriptor, Name, Outcome};
 
@@ -9,7 +9,7 @@ use crate::calls::{KERNEL_FILE, is_kernel_file, path_of_bytes};
 
 pub(super) const CUT_SHORT: &str = "name that strace cut short or did not show";
 
-/// Calls on names whose first argument is a directory.
+/// Calls on path names whose first argument is a directory.
 const AT_CALLS: [&str; 10] = [
     "newfstatat",
     "fstatat64",
@@ -24,7 +24,7 @@ const AT_CALLS: [&str; 10] = [
 ];
 
 impl Tracer {
-    /// A path argument, absolute as far as the trace tells.
+    /// A path argument, made absolute as far as the trace allows.
     pub(super) fn path(&self, done: &Done<'_>, directory: Option<&str>, argument: &str) -> Option<Vec<u8>> {
         let path = line::string(argument)?;
         if path.starts_with(b"/") {
@@ -63,7 +63,7 @@ impl Tracer {
         Some(self.collector.trace.name(&path))
     }
 
-    /// Calls on names. False when `name` is none of them.
+    /// Handles calls on path names; false if `name` is not one of them.
     pub(super) fn on_names(&mut self, name: &str, done: &Done<'_>) -> bool {
         let at = AT_CALLS.contains(&name);
         let (directory, first) = if at {

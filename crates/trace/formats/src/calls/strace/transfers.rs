@@ -1,4 +1,4 @@
-//! Calls on descriptors of files: reads, writes, syncs, sizes.
+//! Calls on file descriptors: reads, writes, syncs, sizes.
 
 use results::call_trace::{Action, Descriptor, Handle, Outcome, Whence};
 
@@ -6,7 +6,7 @@ use super::line::{self, descriptor};
 use super::{Done, Tracer};
 
 impl Tracer {
-    /// Calls on descriptors. False when `name` is none of them.
+    /// Handles calls on descriptors; false if `name` is not one of them.
     pub(super) fn on_descriptors(&mut self, name: &str, done: &Done<'_>) -> bool {
         const CALLS: [&str; 27] = [
             "read",
@@ -169,7 +169,7 @@ fn whence_of(word: &str) -> Option<Whence> {
     })
 }
 
-/// Flags of `fallocate` as strace spells them, as Linux numbers them.
+/// Converts `fallocate` flags from strace's spelling to Linux flag numbers.
 fn allocation_mode(argument: &str) -> Option<u32> {
     const FLAGS: [(&str, u32); 6] = [
         ("FALLOC_FL_KEEP_SIZE", 0x01),

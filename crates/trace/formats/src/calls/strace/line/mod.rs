@@ -1,11 +1,11 @@
-//! One line of strace output, taken apart: who, when, which call, with which arguments and answer.
+//! Parser for one line of strace output: thread, time, call, arguments and result.
 //!
-//! Nothing here knows what a call means. Every function is total: text that is not understood gives `None`.
+//! The parser does not know the meaning of calls. Every function is total: text that can't be parsed gives `None`.
 
-/// What a line says.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'text> {
-    /// Thread, where the line names one (`-f`).
+    /// Thread number, if present (`-f`).
     pub thread: Option<u32>,
     /// Time as printed.
     pub time: Option<Time>,
@@ -24,21 +24,21 @@ pub enum Time {
     Relative(u64),
 }
 
-/// What happened.
+/// Event of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'text> {
-    /// A whole call.
+    /// A complete call.
     Call {
         name: &'text str,
         arguments: &'text str,
         answer: Answer<'text>,
     },
-    /// A call that another line ends.
+    /// The start of a call that is completed on another line.
     Unfinished { name: &'text str, arguments: &'text str },
-    /// The end of a call that another line began.
+    /// The end of a call that was started on another line.
     Resumed {
         name: &'text str,
-        /// Further arguments.
+        /// The remaining arguments.
         arguments: &'text str,
         answer: Answer<'text>,
     },
@@ -48,26 +48,26 @@ pub enum Event<'text> {
     Remark,
 }
 
-/// What a call answered.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'text> {
-    /// First word, without what `-y` adds; `?` when the call did not return.
+    /// Return value without the annotation of `-y`; `?` when the call did not return.
     pub value: &'text str,
-    /// What `-y` adds to a descriptor.
+    /// Annotation of a descriptor by `-y`.
     pub annotation: Option<&'text str>,
     /// Name of the error.
     pub error: Option<&'text str>,
-    /// With `-T`.
+    /// Duration, with `-T`.
     pub duration_ns: Option<u64>,
 }
 
 const UNFINISHED: &str = "<unfinished ...>";
 
-/// Takes a line apart.
+/// Parses a line.
 pub fn line(text: &str) -> Option<Line<'_>> {
     let (thread, rest) = thread(text.trim_start());
     let (time, rest) = time(rest.trim_start());
-    // Without -f, a line may begin with a number that is a time; with it, with the thread.
+    // Without -f, a leading number may be a time; with -f, it is the thread.
     Some(Line {
         thread,
         time,
@@ -97,7 +97,8 @@ fn time(text: &str) -> (Option<Time>, &str) {
     let found = if word.contains(':') {
         of_day(word).map(Time::OfDay)
     } else {
-        // A trace of 1973 is less likely than a pause of three years between two lines.
+        // Values below 10^8 seconds are relative: a trace from before 1973 is less likely than a pause of three
+        // years.
         seconds(word).map(|ns| {
             if ns < 100_000_000_000_000_000 {
                 Time::Relative(ns)
@@ -175,7 +176,7 @@ fn event(text: &str) -> Option<Event<'_>> {
     })
 }
 
-/// Where the bracket that is open at the start of `text` is closed.
+/// Position of the bracket that closes the one open at the start of `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_u32;
     for (place, byte) in outside_quotes(text) {
@@ -189,7 +190,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Bytes that are in no string, and not in what `-y` adds to a descriptor.
+/// Bytes outside strings and outside the descriptor annotations of `-y`.
 fn outside_quotes(text: &str) -> impl Iterator<Item = (usize, u8)> + '_ {
     let mut in_string = false;
     let mut in_annotation = false;
@@ -207,7 +208,7 @@ fn outside_quotes(text: &str) -> impl Iterator<Item = (usize, u8)> + '_ {
             before = byte;
             return false;
         }
-        // `3</path>` and `AT_FDCWD</path>`: a bracket right behind a word.
+        // `3</path>` and `AT_FDCWD</path>`: the bracket immediately follows a word.
         in_annotation = byte == b'<' && (before.is_ascii_digit() || before == b'D');
         in_string = byte == b'"';
         before = byte;
@@ -245,7 +246,7 @@ fn answer(text: &str) -> Option<Answer<'_>> {
     })
 }
 
-/// Arguments, apart.
+/// Splits the arguments.
 pub fn arguments(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut depth = 0_u32;
@@ -268,7 +269,7 @@ pub fn arguments(text: &str) -> Vec<&str> {
     found
 }
 
-/// A descriptor argument: its number, and what `-y` adds. `AT_FDCWD` has no number.
+/// A descriptor argument: its number, and the annotation of `-y`. `AT_FDCWD` has no number.
 pub fn descriptor(argument: &str) -> (Option<i32>, Option<&str>) {
     let (word, annotation) = match argument.split_once('<') {
         Some((word, rest)) => (word, rest.rsplit_once('>').map(|(inside, _)| inside)),
@@ -277,13 +278,14 @@ pub fn descriptor(argument: &str) -> (Option<i32>, Option<&str>) {
     (word.trim().parse().ok(), annotation)
 }
 
-/// A string argument without its quotes and escapes. `None` when it is no string, or strace cut it (`"abc"...`).
+/// A string argument without quotes and escapes. `None` if it is not a string, or was truncated by strace
+/// (`"abc"...`).
 pub fn string(argument: &str) -> Option<Vec<u8>> {
     let inside = argument.strip_prefix('"')?.strip_suffix('"')?;
     Some(unescaped(inside))
 }
 
-/// Text of strace with its escapes (`\n`, `\"`, `\303`, `\x1f`) resolved.
+/// Resolves the escapes of strace (`\n`, `\"`, `\303`, `\x1f`).
 pub fn unescaped(text: &str) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut bytes = text.bytes().peekable();
@@ -327,7 +329,7 @@ pub fn unescaped(text: &str) -> Vec<u8> {
     plain
 }
 
-/// A number as strace prints it: decimal, octal or hexadecimal.
+/// A number as printed by strace: decimal, octal or hexadecimal.
 pub fn number(argument: &str) -> Option<i64> {
     let word = argument.split([' ', '<']).next()?;
     if let Some(digits) = word.strip_prefix("0x") {
