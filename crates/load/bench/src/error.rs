@@ -1,4 +1,4 @@
-//! Why a workload could not be run to its end.
+//! Errors of workloads.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why a workload could not be run to its end. Nothing is left behind on the file system under test.
+/// The error of a workload. Nothing is left behind on the file system under test.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The workload contradicts itself; nothing was touched.
+    /// The specification contradicts itself; nothing was touched.
     #[error("{field}: {problem}")]
     Spec {
-        /// Which part of the description.
+        /// The field of the specification.
         field: &'static str,
         /// Expected and found.
         problem: String,
@@ -24,33 +24,33 @@ pub enum BenchError {
         directory.display()
     )]
     NoSpace {
-        /// The directory given.
+        /// The given directory.
         directory: PathBuf,
-        /// What the workload writes, and a margin.
+        /// Bytes written by the workload, plus a margin.
         needed_bytes: u64,
-        /// What the file system offers.
+        /// Free bytes of the file system.
         free_bytes: u64,
     },
     /// The file system has too few free inodes; nothing was touched.
     #[error("{}: the workload needs {needed} inodes, {free} are free", directory.display())]
     NoInodes {
-        /// The directory given.
+        /// The given directory.
         directory: PathBuf,
-        /// Files that the workload makes.
+        /// Files created by the workload.
         needed: u64,
-        /// What the file system offers.
+        /// Free inodes of the file system.
         free: u64,
     },
     /// A system call failed.
     #[error("{operation} of {}{} failed: {source}", path.display(), at(*offset_bytes))]
     Io {
-        /// The call, as the field names it (`write`, `fsync`, `open`).
+        /// The system call (`write`, `fsync`, `open`).
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// Where in the file, for data.
+        /// File offset, for data.
         offset_bytes: Option<u64>,
-        /// The system's answer, with its errno.
+        /// The system's error, with its errno.
         #[source]
         source: io::Error,
     },
@@ -65,78 +65,78 @@ pub enum BenchError {
     ShortRead {
         /// The file.
         path: PathBuf,
-        /// Where the missing bytes should be.
+        /// File offset of the missing bytes.
         offset_bytes: u64,
-        /// How many.
+        /// Number of missing bytes.
         missing_bytes: u64,
     },
-    /// A directory does not list the files that were made in it.
+    /// A directory does not list the files that were created in it.
     #[error("{}: the directory lists {found} files, expected {expected}", directory.display())]
     WrongListing {
         /// The test directory.
         directory: PathBuf,
-        /// Files made.
+        /// Files created.
         expected: u64,
         /// Files listed.
         found: u64,
     },
-    /// The path names something that is no directory.
+    /// The path is not a directory.
     #[error("{}: it is {kind}, expected a directory", path.display())]
     NotADirectory {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
-        /// What it is.
+        /// The type of the file found there.
         kind: &'static str,
     },
-    /// Something else stands where a test file belongs.
+    /// A test file's path is taken by something that is not a regular file.
     #[error("{}: it is {kind}, expected a file; remove it or choose another directory", path.display())]
     NotAFile {
-        /// Where the file belongs.
+        /// The test file's path.
         path: PathBuf,
-        /// What it is.
+        /// The type of the file found there.
         kind: &'static str,
     },
-    /// The path is a block device and nobody said that this is meant.
+    /// The path is a block device, and access to devices was not requested.
     #[error(
         "{}: it is a block device; name a directory, or add --device to read the device itself (and --destroy-data \
          to overwrite it)",
         path.display()
     )]
     BlockDevice {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
     },
-    /// A device was asked for and the path is none.
+    /// A device was requested, but the path is not one.
     #[error("{}: it is {kind}, expected a block device", path.display())]
     NotADevice {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
-        /// What it is.
+        /// The type of the file found there.
         kind: &'static str,
     },
-    /// A device that may be overwritten is in use; nothing was touched.
+    /// A device to be overwritten is in use; nothing was touched.
     #[error("{}: it is in use (mounted, or held by another program); unmount it first", path.display())]
     DeviceInUse {
         /// The device.
         path: PathBuf,
     },
-    /// The device is smaller than the parts of all threads; nothing was touched.
+    /// The device is smaller than the regions of all threads; nothing was touched.
     #[error("{}: the workload needs {needed_bytes} bytes, the device has {device_bytes}", path.display())]
     DeviceTooSmall {
         /// The device.
         path: PathBuf,
-        /// Parts of all threads.
+        /// Total size of the regions of all threads.
         needed_bytes: u64,
         /// Size of the device.
         device_bytes: u64,
     },
-    /// A cold run was asked for, and it could not be shown to be one.
+    /// A cold run was requested, but could not be proven cold.
     #[error("the page cache is not cold: {state}; use the direct mode, a larger file, or run as root")]
     NotCold {
-        /// What was done, and what was found in memory.
+        /// The cache method, and the bytes found in memory.
         state: String,
     },
-    /// Data is not what was written.
+    /// Data read differs from data written.
     #[error(
         "verification of {} at byte {offset_bytes} failed: expected {expected} (hex, from there on), found {found}",
         path.display()
@@ -146,18 +146,18 @@ pub enum BenchError {
         path: PathBuf,
         /// First byte that differs.
         offset_bytes: u64,
-        /// What should be there, up to eight bytes.
+        /// The expected bytes, up to eight.
         expected: String,
-        /// What is there.
+        /// The bytes found.
         found: String,
     },
-    /// The kernel refused a ring.
+    /// The kernel refused to create an io_uring.
     #[error(
         "io_uring can't be used: {source}; {}, or choose the engine psync",
         ring_advice(source)
     )]
     Ring {
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -166,11 +166,11 @@ pub enum BenchError {
     Sql {
         /// The connection's main database.
         path: PathBuf,
-        /// The statement, or what was done instead of one.
+        /// The statement, or the operation if it was not a statement.
         statement: String,
         /// Extended result code.
         code: i32,
-        /// SQLite's words.
+        /// SQLite's message.
         message: String,
     },
     /// An SQLite library cannot be used; nothing was touched.
@@ -181,38 +181,38 @@ pub enum BenchError {
         /// Expected and found.
         reason: String,
     },
-    /// A pragma was not taken.
+    /// A pragma did not take effect.
     #[error("{}: asked for {pragma} = {asked}, SQLite stays at {found}; {advice}", path.display())]
     Pragma {
         /// The database.
         path: PathBuf,
         /// Name.
         pragma: &'static str,
-        /// The value asked for.
+        /// The requested value.
         asked: String,
         /// The value in force.
         found: String,
-        /// What can be done.
+        /// The next step.
         advice: &'static str,
     },
-    /// A table has not the rows that it should have after the run.
+    /// A table's row count is wrong after the run.
     #[error("{}: table {table} has {found} rows after the run, expected {expected}", path.display())]
     WrongRows {
         /// The connection's main database.
         path: PathBuf,
         /// Schema and table.
         table: String,
-        /// Rows before, and inserted, without those deleted.
+        /// Rows before the run, plus rows inserted, minus rows deleted.
         expected: u64,
         /// Rows counted.
         found: u64,
     },
-    /// The machine refused a thread.
+    /// The system refused to start a thread.
     #[error("cannot start worker {worker}: {source}")]
     Thread {
-        /// Number of the worker, counted from 0.
+        /// Worker number, counted from 0.
         worker: u32,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

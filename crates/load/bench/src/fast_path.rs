@@ -1,9 +1,9 @@
 //! Fast path: pread/pwrite on one file, without verification, rate limit, log or per-write sync.
 //!
-//! It does the same operations in the same order as the loop of [`crate::worker`], which takes every other workload; a
-//! test in `tests/file_workload.rs` compares the two. It adds to a cached read of 4 KiB one reading of the clock, one
-//! count, and few cache lines, as each copy of a record evicts some from the processor's nearest cache. So it reads the
-//! stop flags and reports progress only every [`LOOK_NS`].
+//! It performs the same operations in the same order as the loop of [`crate::worker`], which runs every other
+//! workload; a test in `tests/file_workload.rs` compares the two. It adds one clock reading, one counter update and
+//! few cache lines to a cached read of 4 KiB, because each copy of a record evicts cache lines from the processor's
+//! first-level cache. It therefore reads the stop flags and reports progress only every [`LOOK_NS`].
 
 use std::sync::atomic::Ordering;
 
@@ -13,11 +13,11 @@ use crate::latencies::{BackToBack, Latencies, LatencyCounter};
 use crate::order::RecordOrder;
 use crate::worker::{RunClock, Shared, Worker};
 
-/// Largest delay of a stop, if the operation at that time is shorter.
+/// Largest delay of a stop, if the current operation is shorter.
 const LOOK_NS: u64 = 1_000_000;
 
 impl Worker<'_> {
-    /// True if no work lies between two calls of one kind.
+    /// True if no work lies between two consecutive reads or writes.
     pub fn takes_fast_path(&self) -> bool {
         self.spec.pattern.reads() != self.spec.pattern.writes()
             && !self.syncs
@@ -37,7 +37,7 @@ impl Worker<'_> {
         let spec = self.spec;
         let base = spec.base_of(self.index);
         let done_bytes = shared.done_bytes_of(self.index);
-        // What earlier passes did counts on.
+        // The byte counter continues across passes.
         let mut measured_bytes = done_bytes.load(Ordering::Relaxed);
         let mut now = self.clock.now_ns();
         loop {
@@ -98,20 +98,20 @@ impl Worker<'_> {
     }
 }
 
-/// The operations until the next look at the flags.
+/// The operations until the flags are read again.
 struct Batch {
-    /// Offset in the file of the record 0.
+    /// File offset of record 0.
     base: u64,
     record_bytes: u64,
-    /// Records that may still be visited.
+    /// Remaining records of the pass.
     left: u64,
-    /// No operation begins at this time or later.
+    /// No operation starts at or after this time.
     end_ns: u64,
     now: u64,
 }
 
 impl Batch {
-    /// Does one operation at least, if there are records left.
+    /// Performs at least one operation if records are left.
     #[inline(always)]
     fn run(
         &mut self,

@@ -23,14 +23,14 @@ use crate::window::WindowOutcome;
 use crate::worker_setup::WorkerSetup;
 use crate::workload::{Measurement, Outcome, Workload, usage_counters};
 
-/// What one kind of operation did.
+/// The outcome of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OperationOutcome {
-    /// Operations done.
+    /// Number of operations.
     pub count: u64,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Latency of each.
+    /// Latency histogram.
     pub latency: LatencyHistogram,
 }
 
@@ -41,7 +41,7 @@ impl OperationOutcome {
         self.latency.record(latency_ns);
     }
 
-    /// The operations as a sample of a window.
+    /// Converts the operations to a sample of a window.
     pub(crate) fn sample(&self, operation: &str, window: TimedWindow) -> Result<Sample, ImpossibleLatency> {
         Sample::new(operation, (self.count, self.bytes), window, self.latency.clone())
     }
@@ -53,14 +53,14 @@ impl OperationOutcome {
     }
 }
 
-/// What a file workload did.
+/// The outcome of a file workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileOutcome {
     /// The workload.
     pub spec: FileSpec,
-    /// False when the run was stopped: everything below is partial.
+    /// False if the run was stopped: everything below is partial.
     pub complete: bool,
-    /// When the timed window began (wall clock).
+    /// Start of the timed window (wall clock).
     pub started_unix_ns: u64,
     /// Reads.
     pub read: OperationOutcome,
@@ -68,43 +68,43 @@ pub struct FileOutcome {
     pub write: OperationOutcome,
     /// Syncs after each record.
     pub sync: OperationOutcome,
-    /// The sync of each file or mapping when all was written.
+    /// The final sync of each file or mapping.
     pub final_sync: OperationOutcome,
-    /// From the start line until the window began; operations of the ramp may end in the window.
+    /// From the start barrier until the window began; operations of the ramp may end in the window.
     pub ramp_ns: u64,
     /// From the first worker's start to the last worker's last operation, per-record syncs included.
     pub operation_ns: u64,
-    /// From then until the last final sync had returned; a part of the window unless the workload says otherwise.
+    /// From then until the last final sync returned; part of the window unless the workload says otherwise.
     pub sync_ns: u64,
     /// From then until the last file was closed.
     pub close_ns: u64,
-    /// From a worker's own start until its final sync had returned, of the worker that took longest: shorter than the
-    /// window where the machine starts a worker late.
+    /// The longest time from a worker's own start until its final sync returned: shorter than the window if the
+    /// system starts a worker late.
     pub longest_worker_ns: u64,
-    /// Making the files, before the window.
+    /// Time to create the files, before the window.
     pub prepare_ns: u64,
-    /// Bringing the page cache into its state, before the window.
+    /// Time to prepare the page cache, before the window.
     pub cache_ns: u64,
-    /// The machine's processors; `None` when the window was too short to tell.
+    /// Processor use of the whole machine; `None` if the window was too short to tell.
     pub processor: Option<ProcessorUse>,
-    /// What the system counted: block device, process, system calls; with what it does not tell.
+    /// Counters of the block device, the process and its system calls, with the unavailable ones.
     pub window: WindowOutcome,
-    /// The workers together.
+    /// Processor use of all workers together.
     pub workers: Option<WorkerUse>,
-    /// The page cache when the window began.
+    /// The page cache at the start of the window.
     pub cache: CacheOutcome,
-    /// What was read back and compared; `None` when the workload does not verify or was stopped.
+    /// The result of verification; `None` if the workload does not verify or was stopped.
     pub verified: Option<ReadBack>,
-    /// What was kept of single operations, one log for each thread in the order of their numbers.
+    /// Logs of single operations, one per thread, in thread order.
     pub logs: Vec<OperationLog>,
-    /// Where the files are, when they were kept.
+    /// The directory of the files, if they were kept.
     pub kept_directory: Option<PathBuf>,
-    /// Why the test directory is still there, when removing it failed.
+    /// Why the test directory could not be removed.
     pub leftover: Option<String>,
 }
 
 impl FileOutcome {
-    /// The timed window: operations, final sync where it is timed, close.
+    /// The timed window: operations, final sync if it is timed, close.
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {
         self.operation_ns
@@ -112,7 +112,7 @@ impl FileOutcome {
             .saturating_add(self.close_ns)
     }
 
-    /// The part of the window that the final sync takes.
+    /// The part of the final sync that belongs to the window.
     #[must_use]
     pub fn timed_sync_ns(&self) -> u64 {
         match self.spec.final_sync {
@@ -123,7 +123,7 @@ impl FileOutcome {
 }
 
 impl FileOutcome {
-    /// What each kind of operation did.
+    /// One sample per kind of operation.
     pub(crate) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let pattern = self.spec.pattern;
         let kinds = [
@@ -199,17 +199,17 @@ impl Workload for FileSpec {
 
 /// Runs a file workload.
 ///
-/// Raising `stop` ends it early with a partial outcome. The test directory is removed in every case, unless the
-/// workload keeps it.
+/// Raising `stop` ends it early with a partial outcome. The test directory is always removed unless the workload
+/// keeps it.
 ///
 /// # Errors
-/// Before anything is touched: a contradiction in the description, a path of another kind, too little space. Later:
-/// any operation that failed, with file and offset; data that is not what was written.
+/// Before anything is touched: a contradiction in the specification, a path of the wrong type, too little space.
+/// Later: any operation that failed, with file and offset; data read that differs from data written.
 pub fn run(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<FileOutcome, BenchError> {
     run_with(spec, &CommonStart::of(1), progress, stop)
 }
 
-/// Runs a file workload whose window begins with those of others at one start line.
+/// Runs a file workload whose window begins together with others at one start barrier.
 pub(crate) fn run_with(
     spec: &FileSpec,
     line: &CommonStart,
@@ -250,7 +250,7 @@ pub(crate) fn run_with(
     Ok(outcome)
 }
 
-/// Opens the files, sets the cache, measures and verifies.
+/// Opens the files, prepares the cache, measures and verifies.
 pub(crate) fn measure(
     spec: &FileSpec,
     files: &[PathBuf],
@@ -262,7 +262,7 @@ pub(crate) fn measure(
         .zip(RecordOrder::of_all(spec))
         .map(|(index, order)| WorkerSetup { index, order, files })
         .collect();
-    // What can't be opened is found before the cache is emptied, and what is open keeps its inode in memory.
+    // Open every file before dropping caches: errors surface early, and open inodes stay cached.
     let held = setups.iter().map(|setup| setup.open(spec));
     let held = held.collect::<Result<Vec<_>, _>>()?;
     let bytes = match spec.device {

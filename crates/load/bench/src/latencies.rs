@@ -1,13 +1,13 @@
 //! Latency histograms of the timed window: one increment, one addition and two comparisons per operation.
 //!
-//! Buckets are those of [`results::LatencyHistogram`]: values below 256 ns exactly, and 128 buckets for each power of two
-//! above. So nothing is lost when the counts become a histogram, after the window.
+//! Buckets are those of [`results::LatencyHistogram`]: exact below 256 ns, and 128 buckets per power of two above.
+//! The conversion to a histogram after the window is therefore lossless.
 
 use results::LatencyHistogram;
 
 use crate::file::OperationOutcome;
 
-/// Buckets for each power of two, as a power of two.
+/// Binary logarithm of the number of buckets per power of two.
 const SUB_BITS: u32 = 7;
 
 /// Values below this have a bucket each.
@@ -36,7 +36,7 @@ pub struct Latencies {
 impl LatencyCounter {
     /// An empty counter.
     pub fn new() -> Self {
-        // The memory is touched, so that it is there before the window.
+        // Touches the memory, so that it is allocated before the window.
         let mut buckets = Box::new([1; BUCKETS]);
         buckets.fill(0);
         Self {
@@ -61,7 +61,7 @@ impl LatencyCounter {
         (self.sum_ns, self.min_ns, self.max_ns) = (0, u64::MAX, 0);
     }
 
-    /// The counts as a histogram; each operation moved `bytes`.
+    /// Converts the counts to a histogram; each operation transferred `bytes`.
     pub fn outcome(&self, bytes: u64) -> OperationOutcome {
         let mut latency = LatencyHistogram::new();
         let mut count = 0_u64;
@@ -80,8 +80,8 @@ impl LatencyCounter {
     }
 }
 
-/// Operations with nothing between them: the end of one is the start of the next, so that the latencies add up to the time
-/// from the first start to the last end.
+/// Counts back-to-back operations: the end of one is the start of the next, so the latencies add up to the time from
+/// the first start to the last end.
 pub struct BackToBack<'count> {
     count: &'count mut LatencyCounter,
     began_ns: u64,
@@ -91,7 +91,7 @@ pub struct BackToBack<'count> {
 }
 
 impl<'count> BackToBack<'count> {
-    /// Begins at `now`.
+    /// Starts at `now`.
     pub const fn new(count: &'count mut LatencyCounter, now: u64) -> Self {
         Self {
             count,
@@ -102,7 +102,7 @@ impl<'count> BackToBack<'count> {
         }
     }
 
-    /// Counts the operation that has ended at `now`.
+    /// Counts the operation that ended at `now`.
     #[inline]
     pub fn add(&mut self, now: u64) {
         let now = now.max(self.ended_ns);
@@ -132,7 +132,7 @@ impl Latencies {
         }
     }
 
-    /// What was counted was the ramp.
+    /// Discards the counts of the ramp.
     pub fn clear(&mut self) {
         self.read.clear();
         self.write.clear();
@@ -140,12 +140,12 @@ impl Latencies {
     }
 }
 
-/// Without a branch: values with a bucket each have the power 0.
+/// The bucket of a latency, without a branch: values with a bucket each have power 0.
 #[inline]
 fn bucket(latency_ns: u64) -> usize {
     let power = u64::BITS - (SUB_BITS + 1) - (latency_ns | (EXACT - 1)).leading_zeros();
     let number = u64::from(power) * (EXACT / 2) + (latency_ns >> power);
-    // The largest value has the last bucket: the bound lets the compiler leave out the check of the index.
+    // The largest value falls into the last bucket: the bound lets the compiler omit the bounds check.
     usize::try_from(number).map_or(BUCKETS - 1, |number| number.min(BUCKETS - 1))
 }
 

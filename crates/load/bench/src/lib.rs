@@ -1,21 +1,24 @@
 //! Workloads that measure any directory through system calls.
 //!
-//! It knows no file system and no device of this project: what it measures is whatever is mounted at the path it
-//! is given. It prints nothing; progress goes to a [`Progress`], results come back as an [`Outcome`] that turns into
-//! a [`results::RunRecord`]. Each workload is a description that implements [`Workload`].
+//! The crate knows no file system and no device of this project: it measures the file system mounted at the given
+//! path. It prints nothing; progress goes to a [`Progress`], results come back as an [`Outcome`] that converts to a
+//! [`results::RunRecord`]. Each workload is a specification that implements [`Workload`].
 //!
-//! What the timed window holds, for every file workload:
-//! - nothing of the preparation: files are made, synced, opened (and mapped) and the cache is set before it;
-//! - each operation, each per-record sync, the final sync when asked for, and the close of every file, because a
-//!   file system in user space may flush there. The three parts are reported apart;
-//! - rates use the bytes really moved and a monotonic clock. An error fails the run, with operation, file, offset.
+//! The timed window of every file workload contains:
+//! - each operation and each per-record sync;
+//! - the final sync, if requested;
+//! - the close of every file, because a file system in user space may flush there.
 //!
-//! Each run works in a directory of its own inside the one given and removes it whatever happens, also when the
-//! `stop` flag is raised; a stopped run returns what it has, marked as not complete.
+//! The three parts are reported separately. Preparation is not included: files are created, synced, opened (and
+//! mapped) and the cache is prepared before the window. Rates use the bytes actually transferred and a monotonic
+//! clock. An error fails the run, with operation, file and offset.
 //!
-//! JUSTIFICATION for `unsafe`: memory maps are a workload (a mapping needs `mmap`, `msync`, `mincore`), `close` reports
-//! a failed flush that dropping a `File` would hide, a ring shares memory with the kernel, and some calls have no safe
-//! form. Each module that has such blocks says why.
+//! Each run works in its own directory inside the given one and always removes it, even if the `stop` flag is raised;
+//! a stopped run returns its partial results, marked as incomplete.
+//!
+//! JUSTIFICATION for `unsafe`: memory maps are a workload (a mapping needs `mmap`, `msync`, `mincore`), `close`
+//! reports a failed flush that dropping a `File` would hide, a ring shares memory with the kernel, and some calls
+//! have no safe form. Each module with such blocks states its reason.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,8 +1,8 @@
-//! Why a fio job can't be taken.
+//! Errors of fio job files.
 
 use thiserror::Error;
 
-/// Why a fio job can't be taken. Nothing was touched.
+/// The reason why a fio job is rejected. Nothing was touched.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FioError {
     /// A line that is neither section, option nor comment.
@@ -10,37 +10,37 @@ pub enum FioError {
     Syntax {
         /// The job file.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// An option whose value can't be read.
+    /// An option with an invalid value.
     #[error("{file}:{line}: [{section}] {option}: {problem}")]
     Value {
         /// The job file.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The section it counts for.
+        /// The section that the option applies to.
         section: String,
         /// The option with its value.
         option: String,
-        /// What was expected.
+        /// The expected value.
         problem: String,
     },
-    /// An option that changes what is measured, and that there is nothing for here.
+    /// An option that affects the measurement and has no counterpart here.
     #[error("{file}:{line}: [{section}] {option} is not supported: it needs {needed}")]
     Unsupported {
         /// The job file.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The section it counts for.
+        /// The section that the option applies to.
         section: String,
         /// The option with its value.
         option: String,
-        /// What would be needed.
+        /// The missing feature.
         needed: String,
     },
     /// The file has no job.

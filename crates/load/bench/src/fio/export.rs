@@ -1,8 +1,8 @@
-//! Workloads as fio jobs that do the same, for comparing the two.
+//! Exports workloads as equivalent fio jobs, for comparison.
 //!
-//! fio's own defaults differ from a run of ours in ways that change rates by factors: it advises the kernel of the order
-//! (`fadvise_hint`), preallocates files, and leaves a sync at the end out of its time. The exported job says all of
-//! this. What fio can't do is a comment in the file.
+//! fio's defaults differ from ours in ways that change rates by factors: fio advises the kernel of the access order
+//! (`fadvise_hint`), preallocates files, and does not time a sync at the end. The exported job sets all of these.
+//! Features that fio lacks become comments in the file.
 
 use std::fmt::Write;
 
@@ -11,18 +11,18 @@ use crate::spec::{
     WriteTarget,
 };
 
-/// A workload to be exported.
+/// A workload to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Becomes the section's name.
+    /// The section's name.
     pub name: String,
-    /// Workloads of one number stand one after the other and run at the same time.
+    /// Consecutive workloads with the same number run at the same time.
     pub group: usize,
-    /// What it does.
+    /// The workload's specification.
     pub spec: FileSpec,
 }
 
-/// The workloads as one job file.
+/// Writes the workloads as one job file.
 #[must_use]
 pub fn job_file(workloads: &[Workload]) -> String {
     let mut text =
@@ -188,7 +188,7 @@ impl Section {
                 self.put("ramp_time", microseconds(limit.ramp_ns));
             }
         }
-        // fio limits each job, and ours all threads together.
+        // fio limits each job; our limit is for all threads together.
         let threads = u64::from(spec.threads.max(1));
         match spec.rate {
             Some(Rate::BytesPerSecond(rate)) => self.put("rate", rate.div_ceil(threads)),

@@ -1,16 +1,16 @@
-//! The text of a fio job file: sections with their options, those of `[global]` inherited.
+//! Parses a fio job file into sections with their options, including those inherited from `[global]`.
 //!
-//! An option of `[global]` counts for the sections after it; several `[global]` sections add up, and a section's own
-//! option wins. `#` and `;` begin comments at the start of a line.
+//! A `[global]` option applies to the sections after it; several `[global]` sections accumulate, and a section's own
+//! option takes precedence. `#` and `;` begin a comment at the start of a line.
 
 use super::error::FioError;
 
-/// A job of the file.
+/// One job section of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     pub name: String,
     pub line: usize,
-    /// Inherited ones first; where a key is there twice, the later one wins.
+    /// Inherited options first; a repeated key keeps its last value.
     pub options: Vec<IniOption>,
 }
 

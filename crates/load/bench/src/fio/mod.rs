@@ -1,13 +1,13 @@
-//! Meeting fio: its job files read and written, and results in the form of its JSON.
+//! fio interoperability: imports and exports job files, and writes results in fio's JSON layout.
 //!
-//! Import takes the common subset of fio 3 job files and turns each section into a step of a [`crate::job::Job`], so that
-//! everything else about the run is that of any job. Nothing is dropped in silence: each option is taken, approximated
-//! or ignored with a [`Note`], or refused with section, line, and what it would need. Export writes the job that does
-//! what a workload of ours does, with the flags that make the two comparable. The JSON has the layout of fio 3.
+//! Import takes the common subset of fio 3 job files and turns each section into a step of a [`crate::job::Job`], so
+//! that the run is that of any other job. No option is dropped silently: each is taken, approximated or ignored with
+//! a [`Note`], or refused with its section, line and the missing feature. Export writes a job equivalent to one of
+//! our workloads, with the flags that make the two comparable. The JSON has the layout of fio 3.
 //!
-//! What it does not do: run fio, or read the environment (fio expands `${NAME}` in job files; here that is refused).
+//! This module does not run fio or read the environment (fio expands `${NAME}` in job files; here that is refused).
 //!
-//! Facts about fio come from its documentation and from what fio 3.33 prints.
+//! Facts about fio come from its documentation and from the output of fio 3.33.
 
 mod error;
 pub mod export;

@@ -1,4 +1,4 @@
-//! The options of one section: looked up, counted off, and put into messages.
+//! The options of one section: lookup, tracking of unused options, and notes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use super::error::FioError;
 use super::import::{Note, Treatment};
 use super::ini::{IniOption, Section};
 
-/// Options that change nothing that is measured here, and why.
+/// Options that do not affect the measurement here, with the reason.
 const IGNORED: [(&str, &str); 25] = [
     ("description", "a comment"),
     ("name", "the section's name is used"),
@@ -39,7 +39,7 @@ const IGNORED: [(&str, &str); 25] = [
     ("write_iops_log", "records hold histograms and no log"),
 ];
 
-/// What an option that is known and not supported would need.
+/// Known but unsupported options, with the missing feature.
 const UNSUPPORTED: [(&str, &str); 31] = [
     (
         "io_size",
@@ -89,7 +89,7 @@ const UNSUPPORTED: [(&str, &str); 31] = [
     ("exec_prerun", "running other programs"),
 ];
 
-/// The options of a section; each must be asked for once, or is left over.
+/// The options of a section; `finish` judges each option that was never looked up.
 pub struct Options<'job> {
     pub file: &'job str,
     pub section: &'job Section,
@@ -107,13 +107,13 @@ impl<'job> Options<'job> {
         }
     }
 
-    /// The option, if it is there.
+    /// Looks up an option.
     pub fn option(&self, key: &str) -> Option<&'job IniOption> {
         self.asked.borrow_mut().insert(key.to_owned());
         self.section.options.iter().find(|option| option.key == key)
     }
 
-    /// The value of an option, read by `read`.
+    /// The value of an option, parsed by `read`.
     pub fn value<T>(
         &self,
         key: &str,
@@ -128,7 +128,7 @@ impl<'job> Options<'job> {
             .map_err(|problem| self.wrong(option, problem))
     }
 
-    /// A switch, with what fio takes when it is not there.
+    /// A switch; `default` is fio's value if the option is absent.
     pub fn switch(&self, key: &str, default: bool) -> Result<bool, FioError> {
         let Some(option) = self.option(key) else {
             return Ok(default);
@@ -146,7 +146,7 @@ impl<'job> Options<'job> {
         }
     }
 
-    /// An error about an option; about the section when it is not written down.
+    /// An error about an option; about the section if the option is absent.
     pub fn unsupported(&self, key: &str, needed: impl Into<String>) -> FioError {
         let option = self.section.options.iter().find(|option| option.key == key);
         let value = option.and_then(|option| option.value.as_deref());
@@ -175,7 +175,7 @@ impl<'job> Options<'job> {
         self.note(key, Treatment::Approximated, text);
     }
 
-    /// Judges what nobody asked for, and hands out the notes, by line.
+    /// Judges the options that were never looked up, and returns the notes, by line.
     pub fn finish(self) -> Result<Vec<Note>, FioError> {
         for option in &self.section.options {
             let key = option.key.as_str();

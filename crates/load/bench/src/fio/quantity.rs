@@ -1,7 +1,8 @@
-//! Numbers as fio job files write them.
+//! Number formats of fio job files.
 //!
 //! With fio's default base, `k`, `m`, `g`, `t` and `p` are powers of 1024, and `ki`, `mi` ... powers of 1000: the
-//! opposite of the usual meaning, kept for old job files. A `b` may follow. Times are in seconds unless said otherwise.
+//! opposite of the usual meaning, kept for old job files. A `b` may follow. Times are in seconds unless stated
+//! otherwise.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is more than 2^64 bytes"))
 }
 
-/// A time; a number alone is in `default_unit`.
+/// A duration; a number without a unit is in `default_unit`.
 pub fn time(text: &str, default_unit: Duration) -> Result<Duration, String> {
     let wrong = || format!("expected a time such as 10s or 500ms, found `{text}`");
     let lower = text.trim().to_ascii_lowercase();
@@ -69,7 +70,7 @@ pub fn switch(text: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// A share in percent, with or without its sign.
+/// A percentage, with or without the percent sign.
 pub fn percent(text: &str) -> Result<u8, String> {
     let number = text.trim().trim_end_matches('%').parse();
     match number {

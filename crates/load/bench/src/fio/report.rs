@@ -1,8 +1,8 @@
-//! Run records in the layout of fio 3's JSON, for programs that read that.
+//! Writes run records in the layout of fio 3's JSON, for programs that read it.
 //!
-//! Every key that fio 3.33 prints for a job is there, with its meaning and unit. What fio samples while it runs and we
-//! do not (`bw_min`, `iops_stddev` ...) has no samples: `bw_samples` is 0 and the fields beside it are too. `slat_ns` is
-//! empty, as for fio's synchronous engines, and submission is part of `clat_ns`.
+//! Each key that fio 3.33 prints for a job is present, with its meaning and unit. Values that fio samples during the
+//! run and we do not (`bw_min`, `iops_stddev` ...) have no samples: `bw_samples` is 0, and so are the fields beside
+//! it. `slat_ns` is empty, as with fio's synchronous engines, and submission is part of `clat_ns`.
 
 use results::{LatencyHistogram, RunRecord, Sample, counter, nearest_f64};
 use serde_json::{Map, Value, json};
@@ -14,17 +14,17 @@ const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99,
 ];
 
-/// Bounds of the latency classes, in each of nanoseconds and microseconds.
+/// Bounds of the latency classes, for both nanoseconds and microseconds.
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
-/// When the run ended.
+/// The end time of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Milliseconds since 1970.
     pub unix_ms: u64,
 }
 
-/// The records as one document: each record is a job, in its order.
+/// The records as one document; each record is a job, in the given order.
 #[must_use]
 pub fn document(records: &[RunRecord], tool_version: &str, now: &Moment) -> Value {
     json!({
@@ -74,7 +74,7 @@ fn job(record: &RunRecord, group: usize) -> Value {
     for (key, value) in [
         ("jobname", json!(step_name(record))),
         ("groupid", json!(group)),
-        // fio has errno numbers here; an error ends a run of ours before there is a record.
+        // fio has errno numbers here; our runs end at an error, before there is a record.
         ("error", json!(0)),
         ("eta", json!(0)),
         ("elapsed", json!(elapsed_ns.div_ceil(1_000_000_000))),
@@ -166,7 +166,7 @@ fn syncs(sample: Option<&Sample>) -> Value {
     })
 }
 
-/// fio leaves the percentiles out where there was no operation.
+/// fio omits the percentiles if there was no operation.
 fn latency(histogram: Option<&LatencyHistogram>, with_percentiles: bool) -> Value {
     let found = histogram.and_then(|histogram| Some((histogram, histogram.summary()?)));
     let Some((histogram, summary)) = found else {
@@ -189,7 +189,7 @@ fn latency(histogram: Option<&LatencyHistogram>, with_percentiles: bool) -> Valu
     value
 }
 
-/// Shares of operations by latency class: those up to each bound, and above the bound before it.
+/// Shares of operations by latency class: above the previous bound, up to the class's own.
 fn classes(all: &LatencyHistogram, unit_ns: u64, is_last: bool) -> Value {
     let total = nearest_f64(all.count().max(1));
     let share = |above_ns: u64, limit_ns: Option<u64>| {
@@ -202,7 +202,7 @@ fn classes(all: &LatencyHistogram, unit_ns: u64, is_last: bool) -> Value {
         json!(100.0 * nearest_f64(above.saturating_sub(beyond)) / total)
     };
     let mut found = Map::new();
-    // The class before the first: 1000 of the smaller unit, which is 1 of this one.
+    // The lower bound of the first class: 1000 of the smaller unit, which is 1 of this one.
     let mut below_ns = if unit_ns == 1 { 0 } else { unit_ns };
     for bound in BOUNDS {
         found.insert(bound.to_string(), share(below_ns, Some(bound * unit_ns)));
@@ -245,7 +245,7 @@ fn depth(record: &RunRecord) -> u64 {
         .unwrap_or(1)
 }
 
-/// The workload as it is described, in texts.
+/// The workload's description, with its values as text.
 fn options(record: &RunRecord) -> Value {
     let fields = record.workload.as_object().into_iter().flatten();
     fields
@@ -282,13 +282,13 @@ fn disk_util(record: &RunRecord) -> Option<Value> {
     }))
 }
 
-/// A count that was stored as a floating-point number, as a whole one again.
+/// Converts a count that was stored as a floating-point number back to an integer.
 fn whole(value: f64) -> Value {
     let text = format!("{:.0}", value.max(0.0));
     json!(text.parse::<u64>().unwrap_or(0))
 }
 
-/// A moment as fio prints it, in UTC: `Thu Jan  1 00:00:00 1970`.
+/// A time as fio prints it, in UTC: `Thu Jan  1 00:00:00 1970`.
 fn in_words(unix_s: u64) -> String {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

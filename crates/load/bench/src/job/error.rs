@@ -1,4 +1,4 @@
-//! Why a job can't be run: always with the file, and with line and key where there is one.
+//! Errors of jobs: always with the file, and with line and key if there is one.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::words::nearest;
 
-/// Why a job can't be run. Nothing was touched.
+/// The error of a job. Nothing was touched.
 #[derive(Debug, Error)]
 pub enum JobError {
     /// The file can't be read.
@@ -14,113 +14,113 @@ pub enum JobError {
     Read {
         /// The file.
         file: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The text is no TOML.
+    /// The text is not valid TOML.
     #[error("{file}:{line}: no TOML: {problem}")]
     Syntax {
         /// File or preset.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's message.
         problem: String,
     },
-    /// A key that does not exist here.
+    /// An unknown key.
     #[error("{file}:{line}: `{key}` is no key of {place}{hint}")]
     UnknownKey {
         /// File or preset.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
         /// The key found.
         key: String,
-        /// What it was given for.
+        /// The table that the key is in.
         place: String,
-        /// The known key that it resembles, or all of them.
+        /// The closest known key, or all of them.
         hint: String,
     },
-    /// A kind of step that does not exist.
+    /// An unknown kind of step.
     #[error("{file}:{line}: `{kind}` is no kind of step{hint}")]
     UnknownKind {
         /// File or preset.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
         /// The kind found.
         kind: String,
-        /// The known kind that it resembles, or all of them.
+        /// The closest known kind, or all of them.
         hint: String,
     },
-    /// A value of the wrong form.
+    /// A value of the wrong type.
     #[error("{file}:{line}: `{key}` is {found}, expected {expected}")]
     Form {
         /// File or preset.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
         /// The key.
         key: String,
-        /// What it must be.
+        /// The expected type.
         expected: &'static str,
-        /// What it is.
+        /// The value found.
         found: String,
     },
-    /// A value that the workload does not take.
+    /// A value that the workload rejects.
     #[error("{file}:{line}: step `{step}`: {}{problem}", key.as_ref().map_or(String::new(), |key| format!("`{key}`: ")))]
     Value {
         /// File or preset.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
         /// The step.
         step: String,
-        /// The key, when it is one alone.
+        /// The key, if a single one is at fault.
         key: Option<String>,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// Something that a job needs is missing.
+    /// A required entry is missing.
     #[error("{file}:{line}: {place} has no `{key}`; {hint}")]
     Missing {
         /// File or preset.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What lacks it.
+        /// The table that lacks it.
         place: String,
         /// The key.
         key: &'static str,
-        /// What to write.
+        /// An example of the entry.
         hint: &'static str,
     },
-    /// Two steps have one name.
+    /// Two steps have the same name.
     #[error(
         "{file}:{line}: a step called `{step}` is in line {first} already; give one of them another `name`"
     )]
     SameName {
         /// File or preset.
         file: String,
-        /// Of the second step, counted from 1.
+        /// Line of the second step, counted from 1.
         line: usize,
         /// The name.
         step: String,
         /// Line of the first step.
         first: usize,
     },
-    /// A step was asked for that the job does not have.
+    /// A requested step does not exist in the job.
     #[error("the job `{job}` has no step `{step}`; its steps are {known}")]
     NoSuchStep {
         /// The job.
         job: String,
-        /// The step asked for.
+        /// The requested step.
         step: String,
-        /// Every step.
+        /// All steps of the job.
         known: String,
     },
-    /// The selection leaves nothing to run.
+    /// The selection leaves no step to run.
     #[error("no step of the job `{job}` is of the kinds and names asked for")]
     NoStepLeft {
         /// The job.
@@ -129,14 +129,14 @@ pub enum JobError {
     /// A preset that does not exist.
     #[error("there is no preset `{name}`; the presets are {known}")]
     NoSuchPreset {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Every preset.
+        /// All presets.
         known: String,
     },
 }
 
-/// The end of a message about an unknown word.
+/// The suggestion at the end of a message about an unknown word.
 pub fn suggestion(word: &str, known: &[&str]) -> String {
     match nearest(word, known) {
         Some(nearest) => format!("; did you mean `{nearest}`?"),

@@ -1,6 +1,6 @@
-//! Jobs: several workloads as the steps of one run, written down in TOML.
+//! Jobs: several workloads as the steps of one run, described in TOML.
 //!
-//! A job file holds a name, defaults that steps share, and steps in their order:
+//! A job file holds a name, defaults shared by steps, and the steps in order:
 //!
 //! ```toml
 //! name = "two steps"
@@ -15,13 +15,13 @@
 //! pattern = "random-write"
 //! ```
 //!
-//! The keys of a step are the names of the command-line flags of its kind, and its values are written as on the
-//! command line. This module does not know them: whoever defines the flags passes their names as a [`Vocabulary`], and
-//! gets each step back as [`Step::words`] that the same definition parses. So a flag has one definition for the command
-//! line, its help and job files. What this module does not do: run anything, or judge a value.
+//! The keys of a step are the command-line flags of its kind, and its values are written as on the command line. This
+//! module does not know the flags: the caller that defines them passes their names as a [`Vocabulary`], and gets each
+//! step back as [`Step::words`] for the same definition to parse. A flag therefore has one definition for the command
+//! line, its help and job files. This module does not run anything and does not judge values.
 //!
-//! Defaults under `[defaults]` itself go to every step whose kind knows the key, those under `[defaults.KIND]` to steps
-//! of that kind; a step's own key wins over both, and the kind's defaults win over the general ones.
+//! Defaults directly under `[defaults]` apply to every step whose kind knows the key, those under `[defaults.KIND]`
+//! to steps of that kind. A step's own key takes precedence over both, and the kind's defaults over the general ones.
 
 mod error;
 mod parse;
@@ -30,31 +30,31 @@ pub mod table;
 
 pub use error::JobError;
 
-/// The job that a file describes.
+/// A parsed job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Name of the file or preset, as messages show it.
+    /// Name of the file or preset in messages.
     pub source: String,
-    /// What the job calls itself.
+    /// The job's own name.
     pub name: String,
-    /// What it is for, one paragraph; may be empty.
+    /// Its purpose, one paragraph; may be empty.
     pub description: String,
-    /// At least one, each with another name.
+    /// At least one step; names are unique.
     pub steps: Vec<Step>,
 }
 
 /// One workload of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its name in tables and records.
+    /// The name in tables and records.
     pub name: String,
-    /// Which workload: `file`, `sqlite` ...
+    /// The workload: `file`, `sqlite` ...
     pub kind: String,
-    /// Where it stands in the file, counted from 1.
+    /// Line in the file, counted from 1.
     pub line: usize,
-    /// Steps of one number stand one after the other and run at the same time.
+    /// Consecutive steps with the same number run at the same time.
     pub group: usize,
-    /// Keys and values, those of the defaults included, sorted by key.
+    /// Keys and values including defaults, sorted by key.
     pub settings: Vec<Setting>,
 }
 
@@ -63,25 +63,25 @@ pub struct Step {
 pub struct Setting {
     /// The flag, without dashes.
     pub key: String,
-    /// What it is set to.
+    /// The value.
     pub value: SettingValue,
-    /// Where it stands in the file, counted from 1.
+    /// Line in the file, counted from 1.
     pub line: usize,
 }
 
 /// The value of a key, as text in the notation of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingValue {
-    /// A flag without a value: given or not.
+    /// A flag without a value: present or absent.
     Switch(bool),
-    /// A flag that is given once for each entry.
+    /// A flag that is repeated for each entry.
     Texts(Vec<String>),
 }
 
-/// The keys that each kind of step knows.
+/// The keys known to each kind of step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vocabulary {
-    /// Each kind has another name.
+    /// The kinds; names are unique.
     pub kinds: Vec<StepKind>,
 }
 
@@ -94,16 +94,16 @@ pub struct StepKind {
     pub keys: Vec<Key>,
 }
 
-/// One key that a kind knows.
+/// One key of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The flag without dashes, or the name of a positional argument.
     pub name: String,
-    /// How it is given.
+    /// Its form on the command line.
     pub form: KeyForm,
 }
 
-/// How a key is given on the command line.
+/// The form of a key on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyForm {
     /// `--key`.
@@ -115,7 +115,7 @@ pub enum KeyForm {
 }
 
 impl Vocabulary {
-    /// The kind of that name.
+    /// Looks up a kind by name.
     #[must_use]
     pub fn kind(&self, name: &str) -> Option<&StepKind> {
         self.kinds.iter().find(|kind| kind.name == name)
@@ -127,7 +127,7 @@ impl Vocabulary {
 }
 
 impl StepKind {
-    /// The key of that name.
+    /// Looks up a key by name.
     #[must_use]
     pub fn key(&self, name: &str) -> Option<&Key> {
         self.keys.iter().find(|key| key.name == name)
@@ -139,19 +139,19 @@ impl StepKind {
 }
 
 impl Job {
-    /// Reads a job. `source` is how messages call the text: a file name or the name of a preset.
+    /// Parses a job. `source` is the text's name in messages: a file name or the name of a preset.
     ///
     /// # Errors
-    /// [`JobError`], naming source, line and key.
+    /// [`JobError`] with source, line and key.
     pub fn parse(source: &str, text: &str, vocabulary: &Vocabulary) -> Result<Self, JobError> {
         parse::parse(source, text, vocabulary)
     }
 
-    /// Leaves only the steps of these kinds (all when `kinds` is empty) and names (all when `names` is empty), in the
+    /// Keeps only the steps of these kinds (all if `kinds` is empty) and names (all if `names` is empty), in the
     /// order of the job.
     ///
     /// # Errors
-    /// [`JobError::NoSuchStep`] for a name that the job does not have, [`JobError::NoStepLeft`] when nothing is left.
+    /// [`JobError::NoSuchStep`] for a name that the job does not have, [`JobError::NoStepLeft`] if no step is left.
     pub fn select(mut self, kinds: &[String], names: &[String]) -> Result<Self, JobError> {
         for name in names {
             if !self.steps.iter().any(|step| step.name == *name) {
@@ -175,7 +175,7 @@ impl Job {
 }
 
 impl Step {
-    /// The step as words of a command line: the kind, the directory, then its flags.
+    /// The step as command-line words: the kind, the directory, then its flags.
     #[must_use]
     pub fn words(&self, vocabulary: &Vocabulary, directory: &str) -> Vec<String> {
         let mut flags = Vec::new();
@@ -204,7 +204,7 @@ impl Step {
         words
     }
 
-    /// The step with one setting alone: it shows which one a command line refuses.
+    /// The step with a single setting, to find out which one a command line refuses.
     #[must_use]
     pub fn with_only(&self, key: &str) -> Self {
         let mut alone = self.clone();
@@ -212,7 +212,7 @@ impl Step {
         alone
     }
 
-    /// The first value of a key that has one.
+    /// The first value of a key, if it has one.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         let setting = self.settings.iter().find(|setting| setting.key == key)?;

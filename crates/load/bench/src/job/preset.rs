@@ -1,17 +1,17 @@
-//! Jobs that come with the program.
+//! Jobs that ship with the program.
 
 use super::error::JobError;
 
-/// A job that comes with the program, as the TOML that a user would write.
+/// A job that ships with the program, as TOML like a user's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
     /// The job file.
     pub text: &'static str,
 }
 
-/// Every preset.
+/// All presets.
 pub const PRESETS: [Preset; 4] = [
     Preset {
         name: "mobibench",
@@ -31,7 +31,7 @@ pub const PRESETS: [Preset; 4] = [
     },
 ];
 
-/// The preset of that name.
+/// Looks up a preset by name.
 ///
 /// # Errors
 /// [`JobError::NoSuchPreset`].

@@ -2,13 +2,14 @@
 
 use results::{RunRecord, counter, median, nearest_f64};
 
-/// Name of the entry of a record's workload that holds the step's name.
+/// The field of a record's workload that holds the step's name.
 pub const STEP_FIELD: &str = "name";
 
-/// One line for each step, in the order in which steps first appear; several rounds as medians.
+/// One line per step, in the order in which steps first appear; several rounds as medians.
 ///
-/// MB/s are 10^6 bytes a second, operations and transactions are of the whole timed window, processor shares are of
-/// the whole machine, and context switches are of the threads that did the work, with the voluntary ones in brackets.
+/// MB/s are 10^6 bytes per second, operations and transactions are of the whole timed window, processor shares are of
+/// the whole machine, and context switches are of the threads that did the work, with the voluntary ones in
+/// parentheses.
 #[must_use]
 pub fn table(records: &[RunRecord]) -> String {
     let mut names: Vec<&str> = Vec::new();
@@ -41,7 +42,7 @@ pub fn table(records: &[RunRecord]) -> String {
     text
 }
 
-/// The name of the step that a record is of; the label where a record comes from no job.
+/// The name of a record's step; its label if the record does not belong to a job.
 #[must_use]
 pub fn step_name(record: &RunRecord) -> &str {
     record
@@ -110,7 +111,7 @@ fn kind(record: &RunRecord) -> Option<&str> {
     record.workload.get("kind").and_then(serde_json::Value::as_str)
 }
 
-/// The sample that a step is about: not the syncs beside it, and no single point of a curve.
+/// The main sample of a step: not the syncs beside it, and not a single point of a curve.
 fn main_sample(record: &RunRecord) -> Option<&results::Sample> {
     if kind(record) == Some("uflip") {
         return None;
@@ -120,7 +121,7 @@ fn main_sample(record: &RunRecord) -> Option<&results::Sample> {
         .or_else(|| record.samples.iter().find(|sample| sample.operation != "sync"))
 }
 
-/// Reads, writes and whatever else a step does, over its longest window; syncs are no operations of their own.
+/// All operations of a step over its longest window; syncs are not counted.
 ///
 /// `None` for uFLIP, whose samples are points of a curve.
 fn operations_per_s(record: &RunRecord) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! fio job files as jobs: each section becomes a step of kind `file`.
+//! Imports fio job files as jobs: each section becomes a step of kind `file`.
 
 mod step;
 mod way;
@@ -9,44 +9,44 @@ use super::ini;
 use super::options::Options;
 use crate::job::{Job, Step};
 
-/// A fio job file as a job of ours.
+/// A fio job file, imported as a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// One step for each section, in their order.
+    /// One step per section, in file order.
     pub job: Job,
-    /// The directory that the sections name, when it is one for all.
+    /// The directory named by the sections, if it is the same for all.
     pub directory: Option<String>,
     /// `randseed` of the sections.
     pub seed: Option<u64>,
-    /// What became of each option, by section and line.
+    /// The treatment of each option, by section and line.
     pub notes: Vec<Note>,
 }
 
-/// What became of an option.
+/// The treatment of one option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The section that it counts for.
+    /// The section that the option applies to.
     pub section: String,
-    /// Where it stands; the section's line when it is a default of fio that is not written down.
+    /// The option's line; the section's line for an implicit fio default.
     pub line: usize,
     /// The option.
     pub key: String,
-    /// Its value, when it is written down with one.
+    /// Its value, if the file gives one.
     pub value: Option<String>,
-    /// What became of it.
+    /// The treatment.
     pub treatment: Treatment,
-    /// In what it differs, or why it is ignored.
+    /// The difference from fio, or the reason for ignoring the option.
     pub text: String,
 }
 
-/// What becomes of an option.
+/// How an option is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// Means here what it means in fio.
+    /// Means the same as in fio.
     Taken,
     /// Means nearly the same.
     Approximated,
-    /// Changes nothing that is measured.
+    /// Does not affect the measurement.
     Ignored,
 }
 
@@ -62,10 +62,10 @@ impl Treatment {
     }
 }
 
-/// Reads a fio job file. `file` is how messages call it.
+/// Parses a fio job file. `file` is its name in messages.
 ///
 /// # Errors
-/// [`FioError`], naming section, key and line, and what would be needed.
+/// [`FioError`] with section, key and line, and the missing feature.
 pub fn import(file: &str, text: &str) -> Result<Imported, FioError> {
     let sections = ini::sections(file, text)?;
     let mut imported = Imported {
@@ -83,7 +83,7 @@ pub fn import(file: &str, text: &str) -> Result<Imported, FioError> {
     let mut group = 0;
     for (number, section) in sections.iter().enumerate() {
         let options = Options::new(file, section);
-        // fio starts all sections at once; a stonewall waits for those before it.
+        // fio starts all sections at once; a stonewall waits for the previous ones.
         if number > 0 && options.switch("stonewall", false)? {
             group += 1;
         }
@@ -108,7 +108,7 @@ pub fn import(file: &str, text: &str) -> Result<Imported, FioError> {
     Ok(imported)
 }
 
-/// fio allows several sections of one name; steps have one each.
+/// Makes a step name unique: fio allows several sections of one name, a job does not.
 fn free_name(steps: &[Step], name: &str) -> String {
     let is_free = |name: &str| steps.iter().all(|step| step.name != name);
     if is_free(name) {

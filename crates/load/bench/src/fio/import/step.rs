@@ -1,6 +1,6 @@
-//! One section as the settings of a step: what is done, in which sizes and which order, and how fast.
+//! Translates a section into the settings of a step: operations, sizes, order and rate.
 //!
-//! An option that changes what is measured and has no counterpart is refused; what nearly has one is noted.
+//! An option that affects the measurement and has no counterpart is refused; an approximation gets a note.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct StepMaker<'section> {
     pub seed: Option<u64>,
 }
 
-/// How a section reads and writes.
+/// Which directions a section uses, and whether its offsets are random.
 pub(super) struct Direction {
     pub reads: bool,
     pub writes: bool,
@@ -71,7 +71,7 @@ impl<'section> StepMaker<'section> {
         let text = text.unwrap_or_else(|| "read".to_owned());
         let read_share = self.options.value("rwmixread", quantity::percent)?;
         let write_share = self.options.value("rwmixwrite", quantity::percent)?;
-        // Where both are given, fio goes by the later one; they are two words for one share.
+        // If both are given, fio uses the later one; they are two names for one share.
         let read_percent = read_share
             .or(write_share.map(|percent| 100 - percent))
             .unwrap_or(50);
@@ -140,7 +140,7 @@ impl<'section> StepMaker<'section> {
         Ok(())
     }
 
-    /// fio takes several files in turns unless it is told to go through them.
+    /// fio serves several files round-robin unless it is told to go through them in sequence.
     fn files(&mut self) -> Result<(), FioError> {
         let options = self.options;
         let files = options.value("nrfiles", quantity::count)?.unwrap_or(1);
@@ -231,7 +231,7 @@ impl<'section> StepMaker<'section> {
         if rate.is_some() && iops.is_some() {
             return Err(options.unsupported("rate_iops", "two limits at once"));
         }
-        // fio limits each job, and here one limit is for all threads.
+        // fio limits each job; our limit is for all threads together.
         if let Some(rate) = rate {
             self.put("rate", rate.saturating_mul(jobs).to_string());
         }
@@ -315,7 +315,7 @@ impl<'section> StepMaker<'section> {
         Ok(())
     }
 
-    /// Options whose absence or default is what is done here, and whose other values are not.
+    /// Refuses options of which only the absence or the default is supported.
     fn refuse_what_changes_the_meaning(&self) -> Result<(), FioError> {
         let options = self.options;
         for key in ["create_only", "verify_only", "pre_read", "allow_mounted_write"] {
@@ -327,7 +327,7 @@ impl<'section> StepMaker<'section> {
     }
 }
 
-/// A time in the notation of the command line.
+/// A duration in the notation of the command line.
 fn seconds(time: Duration) -> String {
     if time.subsec_micros() == 0 {
         format!("{}s", time.as_secs())

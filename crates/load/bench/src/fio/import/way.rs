@@ -1,4 +1,4 @@
-//! How a section reaches its files: mode, engine, syncs, cache and advice.
+//! Translates how a section accesses its files: mode, engine, syncs, cache and advice.
 
 use super::Treatment;
 use super::step::{Direction, StepMaker};
@@ -22,7 +22,7 @@ impl StepMaker<'_> {
         })?;
         let fsync = self.sync_every("fsync")?;
         let fdatasync = self.sync_every("fdatasync")?;
-        // Reads are not changed by syncs of writes.
+        // Syncs after writes do not affect sections that only read.
         let (fsync, fdatasync) = (
             fsync.filter(|_| direction.writes),
             fdatasync.filter(|_| direction.writes),
@@ -59,7 +59,7 @@ impl StepMaker<'_> {
         Ok(())
     }
 
-    /// After how many writes a sync comes.
+    /// The number of writes between syncs.
     fn sync_every(&self, key: &str) -> Result<Option<u64>, FioError> {
         let every = self.options.value(key, quantity::count)?;
         Ok(every.filter(|every| *every > 0))

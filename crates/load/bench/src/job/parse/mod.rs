@@ -1,4 +1,4 @@
-//! From TOML to a [`Job`], with the line of everything.
+//! Parses TOML into a [`Job`] and keeps the line of every entry.
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
@@ -12,7 +12,7 @@ const JOB_KEYS: [&str; 4] = ["name", "description", "defaults", "step"];
 /// Keys of a step that are not flags.
 const STEP_KEYS: [&str; 3] = ["name", "kind", TOGETHER];
 
-/// Has a step run at the same time as the one before it.
+/// Runs a step at the same time as the previous one.
 const TOGETHER: &str = "with-previous";
 
 type Entry<'table, 'text> = (&'table Spanned<DeString<'text>>, &'table Spanned<DeValue<'text>>);
@@ -37,7 +37,7 @@ struct Reader<'job> {
     vocabulary: &'job Vocabulary,
 }
 
-/// Defaults: those for every kind that knows the key, and those of each kind.
+/// General defaults, for every kind that knows the key, and the defaults of each kind.
 struct Defaults {
     general: Vec<Setting>,
     of_kind: Vec<(String, Vec<Setting>)>,
@@ -172,7 +172,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The number of the steps that a step runs with.
+    /// The group number of a step: steps of one group run together.
     fn group(&self, table: &DeTable<'_>, previous: Option<&Step>) -> Result<usize, JobError> {
         let Some((key, value)) = table.get_key_value(TOGETHER) else {
             return Ok(previous.map_or(0, |step| step.group + 1));
@@ -231,7 +231,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A text entry of a table and where it stands.
+    /// A text entry of a table and its byte offset.
     fn entry(&self, table: &DeTable<'_>, name: &str) -> Result<Option<(String, usize)>, JobError> {
         match table.get_key_value(name) {
             Some((key, value)) => Ok(Some((self.string(key, value)?, value.span().start))),
@@ -302,14 +302,14 @@ impl Reader<'_> {
         }
     }
 
-    /// The line of a byte of the text, counted from 1.
+    /// The line of a byte offset in the text, counted from 1.
     fn line_at(&self, offset: usize) -> usize {
         let before = self.text.get(..offset).unwrap_or(self.text);
         before.matches('\n').count() + 1
     }
 }
 
-/// The entries of a table as they stand in the file, so that the first mistake is reported first.
+/// The entries of a table in file order, so that the first mistake is reported first.
 fn in_order<'table, 'text>(table: &'table DeTable<'text>) -> Vec<Entry<'table, 'text>> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
