@@ -1,8 +1,8 @@
-//! A part of a file, mapped into memory and shared with it.
+//! A shared memory mapping of part of a file.
 //!
-//! Data is copied in and out by address, never lent as a slice: other processes, and the kernel, may change a
-//! shared mapping at any time, which a reference would forbid. A page that can't be had, because the medium failed or
-//! the file shrank, is an answer of the copy (see [`crate::bus_fault`]) and not the end of the process.
+//! Data is copied in and out by address, never lent as a slice: other processes and the kernel may change a shared
+//! mapping at any time, which a reference forbids. A page that cannot be accessed, because the medium failed or the
+//! file shrank, makes the copy report failure (see [`crate::bus_fault`]) instead of ending the process.
 
 use std::fs::File;
 use std::io;
@@ -20,18 +20,18 @@ pub struct Mapping {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and its address is valid in every thread of the process.
+// SAFETY: this value owns the mapping, and its address is valid in every thread of the process.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes of `file` from `offset`, a multiple of the page size.
+    /// Maps `length` bytes of `file` from `offset`, which must be a multiple of the page size.
     pub fn shared(file: &File, offset: u64, length: usize, writable: bool) -> io::Result<Self> {
         let protection = if writable {
             ProtFlags::READ | ProtFlags::WRITE
         } else {
             ProtFlags::READ
         };
-        // Where it can't be installed, a fault ends the process, as it does everywhere else.
+        // If the handler cannot be installed, a fault ends the process, as it normally does.
         let _ = bus_fault::install();
         Self::new(file, offset, length, protection, MapFlags::SHARED)
     }
@@ -43,21 +43,21 @@ impl Mapping {
         Ok(Self { address, length })
     }
 
-    /// Copies `record` to `position` of the mapping, which must be writable. False when a page of it can't be had.
+    /// Copies `record` to `position` of the mapping, which must be writable. Returns false if a page of it faulted.
     ///
     /// # Panics
-    /// When the record would leave the mapping.
+    /// If the record would leave the mapping.
     pub fn write(&self, position: usize, record: &[u8]) -> bool {
         let place = self.place(position, record.len());
-        // SAFETY: `place` has room for the record inside the mapping; `record` is other memory.
+        // SAFETY: the record fits into the mapping at `place`; `record` is other memory.
         let copy = || unsafe { ptr::copy_nonoverlapping(record.as_ptr(), place, record.len()) };
         !bus_fault::watch(place, record.len(), copy)
     }
 
-    /// Copies from `position` of the mapping. False when a page of it can't be had.
+    /// Copies from `position` of the mapping. Returns false if a page of it faulted.
     ///
     /// # Panics
-    /// When the record would leave the mapping.
+    /// If the record would leave the mapping.
     pub fn read(&self, position: usize, record: &mut [u8]) -> bool {
         let place = self.place(position, record.len());
         let (start, length) = (record.as_mut_ptr(), record.len());
@@ -66,10 +66,10 @@ impl Mapping {
         !bus_fault::watch(place, length, copy)
     }
 
-    /// Has the pages that hold `length` bytes from `position` written back, and waits unless `flags` is `MS_ASYNC`.
+    /// Writes back the pages that hold `length` bytes from `position`, and waits unless `flags` is `MS_ASYNC`.
     ///
     /// # Panics
-    /// When the range would leave the mapping.
+    /// If the range would leave the mapping.
     pub fn sync(&self, position: usize, length: usize, flags: MsyncFlags) -> rustix::io::Result<()> {
         self.check(position, length);
         let first = position - position % rustix::param::page_size();
@@ -80,17 +80,17 @@ impl Mapping {
         }
     }
 
-    /// Bytes mapped.
+    /// Length of the mapping in bytes.
     pub const fn length(&self) -> usize {
         self.length
     }
 
-    /// Writes all of it back and waits.
+    /// Writes back the whole mapping and waits.
     pub fn sync_all(&self) -> rustix::io::Result<()> {
         self.sync(0, self.length, MsyncFlags::SYNC)
     }
 
-    /// Tells the kernel about accesses to come.
+    /// Advises the kernel of the access pattern.
     pub fn advise(&self, advice: AccessAdvice) -> rustix::io::Result<()> {
         match advice {
             AccessAdvice::None => Ok(()),
@@ -99,7 +99,7 @@ impl Mapping {
         }
     }
 
-    /// Makes every page present, and writable without a fault when asked.
+    /// Faults in every page, for writing if `writable` is set.
     pub fn populate(&self, writable: bool) -> rustix::io::Result<()> {
         self.tell(if writable {
             Advice::LinuxPopulateWrite
@@ -109,7 +109,7 @@ impl Mapping {
     }
 
     fn tell(&self, advice: Advice) -> rustix::io::Result<()> {
-        // SAFETY: the range is this mapping's own, and none of these kinds of advice changes its content.
+        // SAFETY: the range belongs to this mapping, and none of these kinds of advice changes its content.
         unsafe { mm::madvise(self.address.as_ptr().cast(), self.length, advice) }
     }
 
@@ -131,12 +131,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by this value and nothing refers to it any more.
+        // SAFETY: this value mapped the range, and no references to it remain.
         let _ = unsafe { mm::munmap(self.address.as_ptr().cast(), self.length) };
     }
 }
 
-/// How many of the first `length` bytes of `file` the page cache holds, in whole pages.
+/// Bytes in the page cache, in whole pages, of the first `length` bytes of `file`.
 pub fn resident_bytes(file: &File, length: u64) -> io::Result<u64> {
     let Ok(length) = usize::try_from(length) else {
         return Err(io::ErrorKind::FileTooLarge.into());

@@ -19,10 +19,10 @@ use crate::window::{Absent, CountCalls, Moved, Running, Window, WindowOutcome};
 use crate::worker::{Answer, Counter, Shared, WorkerOutcome};
 use crate::worker_setup::WorkerSetup;
 
-/// How often progress is reported.
+/// Interval of progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// When measuring began, for people and for the system's counters.
+/// Start of the measurement: wall clock for people, and the system's counters.
 struct Start {
     unix_ns: u64,
     window: Running,
@@ -36,16 +36,17 @@ impl Start {
         }
     }
 
-    /// The ramp is over: what was counted before is forgotten.
+    /// Restarts the measurement after the ramp; earlier counts are discarded.
     fn again(&mut self, spec: &FileSpec) {
         *self = Self::take(Window::prepare(&spec.directory, CountCalls::No));
     }
 }
 
-/// What each worker wrote, for verification.
+/// The generations that each worker wrote, for verification.
 pub type Parts = Vec<(u32, Generations)>;
 
-/// Runs the workers. What is `held` open is closed when they have opened their files, so that the last close is theirs.
+/// Runs the workers. The files in `held` are closed after the workers have opened theirs, so that the last close is a
+/// worker's.
 pub fn measure(
     spec: &FileSpec,
     (setups, held): (Vec<WorkerSetup<'_>>, Vec<Target>),
@@ -76,7 +77,7 @@ pub fn measure(
         if !line.meet() {
             shared.barrier.cancel();
         }
-        // A short window is over before the first report from inside of it.
+        // A short window ends before the first report from inside it.
         let (_, total) = position(spec, &shared, 0);
         progress.advance(Phase::Measure, 0, total);
         let mut start = Start::take(window);
@@ -110,7 +111,7 @@ pub fn measure(
     let parts = outcomes
         .into_iter()
         .filter_map(|worker| Some((worker.index, worker.generations?)));
-    // Whatever shows the outcome, a record or a table, comes after this.
+    // Fails here rather than in a later record or table.
     outcome.samples()?;
     Ok((outcome, parts.collect()))
 }
@@ -144,7 +145,7 @@ fn collect(
                     let (done, total) = position(spec, shared, elapsed_ns);
                     progress.advance(Phase::Measure, done.min(total), total);
                 }
-                // Only a worker that panicked ends without an answer; the scope passes the panic on.
+                // Only a worker that panicked ends without an answer; the scope propagates the panic.
                 Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
             }
         };
@@ -155,7 +156,7 @@ fn collect(
     answers
 }
 
-/// How far the run is: in bytes, or in time where the clock ends it.
+/// Progress of the run: in bytes, or in time for a time-based run.
 fn position(spec: &FileSpec, shared: &Shared<'_>, elapsed_ns: u64) -> (u64, u64) {
     match spec.time {
         Some(limit) => (elapsed_ns, limit.ramp_ns.saturating_add(limit.run_ns)),

@@ -1,26 +1,26 @@
 //! The random order of the original Mobibench: a table shuffled by a 64-bit Mersenne Twister (MT19937-64).
 //!
-//! IOzone has the same order. It is always the same one: the generator starts from four constants, so two programs
-//! that use it visit the same records in the same order, and their numbers can be compared. The shuffle swaps each
-//! place with one drawn from the whole table, which is slightly biased; that is kept, since the order would differ
-//! otherwise. Other workloads use [`crate::order`], which needs no table.
+//! IOzone has the same order. It is constant: the generator starts from four constants, so two programs that use it
+//! visit the same records in the same order, and their numbers can be compared. The shuffle swaps each entry with one
+//! drawn from the whole table, which is slightly biased; the bias is kept because the order would differ otherwise.
+//! Other workloads use [`crate::order`], which needs no table.
 //!
-//! Memory: 8 bytes for each record (2 MiB for 1 GiB in records of 4 KiB), with and without overlap. The order does
-//! not depend on the thread: threads with a file each share one table.
+//! Memory: 8 bytes per record (2 MiB for 1 GiB in records of 4 KiB), with and without overlap. The order does not
+//! depend on the thread: threads with a file each share one table.
 
 /// Words of state.
 const STATE_WORDS: usize = 312;
 
-/// Distance of the word that is mixed in when the state is renewed.
+/// Distance to the word that is mixed in when the state is regenerated.
 const MIDDLE: usize = 156;
 
-/// Seeds the state before the key is mixed in.
+/// Seed of the state before the key is mixed in.
 const KEYED_SEED: u64 = 19_650_218;
 
 /// The key of IOzone and Mobibench.
 const KEY: [u64; 4] = [0x12345, 0x23456, 0x34567, 0x45678];
 
-/// Largest share of records that may repeat others: at 100 % there would be none left to repeat.
+/// Largest share of records that may repeat others: at 100 % no record would be left to repeat.
 pub const OVERLAP_PERCENT_MAX: u8 = 99;
 
 /// The generator MT19937-64 of Nishimura and Matsumoto.
@@ -31,7 +31,7 @@ pub struct Mersenne64 {
 }
 
 impl Mersenne64 {
-    /// A generator that starts from one number.
+    /// Seeds the generator from one number.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut state = [seed; STATE_WORDS];
@@ -48,10 +48,10 @@ impl Mersenne64 {
         }
     }
 
-    /// A generator that starts from a key of any length but zero.
+    /// Seeds the generator from a key of at least one number.
     ///
     /// # Panics
-    /// When the key is empty.
+    /// If the key is empty.
     #[must_use]
     pub fn from_key(key: &[u64]) -> Self {
         assert!(
@@ -79,7 +79,7 @@ impl Mersenne64 {
         generator
     }
 
-    /// The next number, of all 64-bit numbers.
+    /// Draws the next number, of the full 64-bit range.
     pub fn draw(&mut self) -> u64 {
         if self.next == STATE_WORDS {
             self.renew();
@@ -108,7 +108,7 @@ impl Mersenne64 {
     }
 }
 
-/// The place after `place`, past the end the second one, with the last word carried to the first.
+/// The index after `place`; after the last one, copies the last word to the first and continues with the second.
 fn step(state: &mut [u64; STATE_WORDS], place: usize) -> usize {
     if place + 1 < STATE_WORDS {
         return place + 1;
@@ -119,11 +119,11 @@ fn step(state: &mut [u64; STATE_WORDS], place: usize) -> usize {
 
 /// The order in which the original visits `records` records.
 ///
-/// Without overlap each record comes once. With it, `records * overlap_percent / 100` (rounded down) of the visits go
-/// to records that others visit too, and as many records are never visited.
+/// Without overlap each record is visited once. With overlap, `records * overlap_percent / 100` (rounded down) of the
+/// visits repeat records of other visits, and as many records are never visited.
 ///
 /// # Panics
-/// When `overlap_percent` is above [`OVERLAP_PERCENT_MAX`].
+/// If `overlap_percent` is above [`OVERLAP_PERCENT_MAX`].
 #[must_use]
 pub fn shuffled(records: u64, overlap_percent: u8) -> Vec<u64> {
     assert!(
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_generator_is_that_of_the_cxx_standard_far_into_its_sequence() {
-        // C++ promises this number for a default-constructed `mt19937_64`, whose seed is 5489.
+        // C++ specifies this number for a default-constructed `mt19937_64`, whose seed is 5489.
         let mut generator = Mersenne64::from_seed(5489);
         let last = (0..10_000).map(|_| generator.draw()).last();
         assert_eq!(last, Some(9_981_545_732_273_789_042));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_the_original() {
-        // Seen in the seeks of the original.
+        // Recorded from the seeks of the original.
         assert_eq!(
             shuffled(16, 0),
             [3, 15, 8, 1, 12, 9, 7, 2, 5, 0, 6, 10, 14, 13, 4, 11]

@@ -1,7 +1,7 @@
-//! The metadata workload: create, list, look at and remove many small files in one directory.
+//! The metadata workload: creates, lists, stats and removes many small files in one directory.
 //!
-//! Each of the four steps has its own timed window. Creating is open, write, close; listing reads the whole
-//! directory once; looking at is one `stat` a file, in the order listed; removing is one `unlink` a file.
+//! Each of the four steps has its own timed window. Creating is open, write, close; listing reads the whole directory
+//! once; the third step is one `stat` per file, in listing order; removing is one `unlink` per file.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -24,58 +24,58 @@ use crate::scratch::Scratch;
 use crate::spec::{Cache, DataPattern};
 use crate::workload::{Measurement, Outcome, Workload, usage_counters};
 
-/// The usual number of files.
+/// The default number of files.
 pub const USUAL_FILES: u32 = 10_000;
 
-/// Files after which progress is reported and the stop flag looked at.
+/// Number of files between progress reports and checks of the stop flag.
 const BATCH: u32 = 256;
 
 /// Largest content of a small file.
 const CONTENT_BYTES_MAX: u32 = 1 << 20;
 
-/// Blocks are allocated whole: a small file takes at least this.
+/// Blocks are allocated whole: a small file takes at least one.
 const BLOCK_BYTES: u64 = 4096;
 
 /// A workload on many small files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetadataSpec {
-    /// An existing directory; the run makes one of its own inside.
+    /// An existing directory; the run creates its own directory inside.
     pub directory: PathBuf,
-    /// Files to make (usually [`USUAL_FILES`]).
+    /// Number of files (usually [`USUAL_FILES`]).
     pub files: u32,
-    /// Content of each (usually 0 or 4096).
+    /// Content size of each file (usually 0 or 4096).
     pub content_bytes: u32,
     /// Whether creating and removing end with an fsync of the directory, inside their windows.
     pub sync_directory: bool,
-    /// `Cold` empties the caches before listing and before looking at the files.
+    /// `Cold` drops the caches before listing and before the `stat` step.
     pub cache: Cache,
-    /// Decides the contents.
+    /// Seed of the contents.
     pub seed: u64,
 }
 
 /// One timed step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepOutcome {
-    /// Files created, listed, looked at or removed.
+    /// Files created, listed, examined by `stat`, or removed.
     pub count: u64,
     /// Bytes written.
     pub bytes: u64,
     /// Length of the window.
     pub elapsed_ns: u64,
-    /// Part of it that synced the directory.
+    /// Time spent in syncing the directory, included in `elapsed_ns`.
     pub sync_ns: u64,
-    /// Latency of each file; of the whole directory for listing.
+    /// Latency per file; for listing, of the whole directory.
     pub latency: LatencyHistogram,
 }
 
-/// What a metadata workload did.
+/// The outcome of a metadata workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetadataOutcome {
     /// The workload.
     pub spec: MetadataSpec,
-    /// False when the run was stopped: the steps are partial or missing.
+    /// False if the run was stopped: the steps are partial or missing.
     pub complete: bool,
-    /// When the first window began (wall clock).
+    /// Start of the first window (wall clock).
     pub started_unix_ns: u64,
     /// Open, write, close.
     pub create: StepOutcome,
@@ -85,18 +85,18 @@ pub struct MetadataOutcome {
     pub stat: StepOutcome,
     /// `unlink` of each file.
     pub remove: StepOutcome,
-    /// The machine's processors over the whole run.
+    /// Processor use of the whole machine over the run.
     pub processor: Option<ProcessorUse>,
-    /// The working thread over the whole run.
+    /// Processor use of the worker thread over the run.
     pub worker: Option<WorkerUse>,
-    /// How the caches were emptied.
+    /// The method used to drop the caches.
     pub cache_method: CacheMethod,
-    /// Why the test directory is still there, when removing it failed.
+    /// Why the test directory could not be removed.
     pub leftover: Option<String>,
 }
 
 impl MetadataOutcome {
-    /// What each step did.
+    /// One sample per step.
     fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let steps = [
             ("create", &self.create),
@@ -136,8 +136,8 @@ impl Workload for MetadataSpec {
     }
 }
 
-/// Runs a metadata workload. Raising `stop` ends it early with a partial outcome; the test directory is removed
-/// in every case.
+/// Runs a metadata workload. Raising `stop` ends it early with a partial outcome; the test directory is always
+/// removed.
 ///
 /// # Errors
 /// Before anything is touched: a contradiction, too few bytes or inodes. Later: any call that failed, with the file.
@@ -203,7 +203,7 @@ fn validate(spec: &MetadataSpec) -> Result<(), BenchError> {
     )?;
     let space = rustix::fs::statvfs(&spec.directory)
         .map_err(|errno| BenchError::io("statvfs", &spec.directory, errno))?;
-    // File systems that make inodes as they need them report no total.
+    // File systems that allocate inodes on demand report no total.
     let needed = u64::from(spec.files) + 1;
     if space.f_files > 0 && needed > space.f_favail {
         return Err(BenchError::NoInodes {
@@ -232,7 +232,7 @@ impl Run<'_> {
         let names = self.list(&mut outcome.list)?;
         self.make_cold(outcome)?;
         self.each(Phase::Stat, "stat", &names, &mut outcome.stat, |path| {
-            // As `ls -l` and `find` look: without the birth time, for which FUSE asks the daemon each time.
+            // Like `ls -l` and `find`: without the birth time, which FUSE requests from the daemon each time.
             rustix::fs::lstat(path).map(drop).map_err(std::io::Error::from)
         })?;
         self.remove(&names, &mut outcome.remove)?;
@@ -314,7 +314,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Ends a window that changed the directory.
+    /// Ends the window of a step that changed the directory.
     fn finish(&self, step: &mut StepOutcome, started: Instant) -> Result<(), BenchError> {
         let worked = Instant::now();
         if self.spec.sync_directory && !self.stopped() {
@@ -328,13 +328,13 @@ impl Run<'_> {
 
     fn make_cold(&self, outcome: &mut MetadataOutcome) -> Result<(), BenchError> {
         if self.spec.cache == Cache::Cold {
-            // Inodes and directories cannot be given up one by one: without root this empties nothing.
+            // Inodes and directories cannot be dropped individually: without root this drops nothing.
             outcome.cache_method = cache::make_cold(&[])?;
         }
         Ok(())
     }
 
-    /// Reports progress at every batch; true when the run is to stop.
+    /// Reports progress at every batch; returns true if the run must stop.
     fn batch(&self, phase: Phase, number: u32) -> bool {
         if number.is_multiple_of(BATCH) {
             self.progress
@@ -348,7 +348,7 @@ impl Run<'_> {
     }
 }
 
-/// The file is dropped without looking at what `close` says: no data is acknowledged by this workload.
+/// Dropping the file ignores the result of `close`: this workload acknowledges no data.
 fn create_one(path: &Path, content: &[u8]) -> Result<(), BenchError> {
     let created = OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = created.map_err(|error| BenchError::io("open", path, error))?;

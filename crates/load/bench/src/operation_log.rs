@@ -1,18 +1,18 @@
-//! Single operations of a run, kept in memory of a fixed size: the latency of each, and how many each second saw.
+//! Logs single operations of a run in fixed-size memory: the latency of each, and the count per second.
 //!
-//! Histograms say the same in less; this is for programs that want every number (the original Mobibench's `-L` and
-//! `-k`). Nothing is written to a file while a run is timed, and the memory is there before the window begins.
+//! Histograms hold the same in less space; the log is for programs that need every number (the original Mobibench's
+//! `-L` and `-k`). No file is written during a timed run, and the memory is allocated before the window begins.
 
 use serde::{Deserialize, Serialize};
 
 const NANOSECONDS_OF_A_SECOND: u64 = 1_000_000_000;
 
-/// How much of single operations each thread keeps. The default keeps nothing.
+/// Log capacity per thread. The default keeps nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLimits {
-    /// Latencies, eight bytes each.
+    /// Number of latencies, eight bytes each.
     pub latencies_max: u64,
-    /// Seconds, eight bytes each.
+    /// Number of seconds, eight bytes each.
     pub seconds_max: u32,
 }
 
@@ -23,27 +23,27 @@ impl LogLimits {
         seconds_max: 0,
     };
 
-    /// True when nothing is kept.
+    /// True if the log keeps nothing.
     #[must_use]
     pub const fn is_nothing(self) -> bool {
         self.latencies_max == 0 && self.seconds_max == 0
     }
 }
 
-/// What one thread kept.
+/// The log of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperationLog {
-    /// Latency of each operation in the order of their ends, a sync after it included.
+    /// Latency of each operation in completion order, including the sync after it.
     pub latencies_ns: Vec<u64>,
-    /// Operations that ended in each second of the window. The last second is as long as the window left it.
+    /// Operations completed in each second of the window. The last second may be cut short by the end of the window.
     pub operations_of_second: Vec<u64>,
-    /// Operations whose latency found no room.
+    /// Number of operations whose latency did not fit.
     pub latencies_lost: u64,
-    /// Operations that ended after the last second that found room.
+    /// Number of operations completed after the last second that fitted.
     pub operations_lost: u64,
 }
 
-/// The log of a thread that is working.
+/// Writes the log of a running thread.
 #[derive(Debug)]
 pub struct LogWriter {
     began_ns: u64,
@@ -55,7 +55,7 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// A log for `operations` at most; `None` when nothing is to be kept.
+    /// A log for at most `operations`; `None` if nothing is kept.
     pub fn new(limits: LogLimits, operations: u64) -> Option<Self> {
         if limits.is_nothing() {
             return None;
@@ -64,7 +64,7 @@ impl LogWriter {
         let seconds = usize::try_from(limits.seconds_max).unwrap_or(usize::MAX);
         Some(Self {
             began_ns: 0,
-            // Not zero, so that the memory is there before the window.
+            // Not zero, so that the memory is allocated before the window.
             latencies: vec![u64::MAX; latencies],
             latencies_count: 0,
             seconds: vec![u64::MAX; seconds],
@@ -73,14 +73,14 @@ impl LogWriter {
         })
     }
 
-    /// The window begins.
+    /// Starts the window, discarding earlier entries.
     pub fn begin(&mut self, now_ns: u64) {
         self.began_ns = now_ns;
         (self.latencies_count, self.seconds_count) = (0, 0);
         self.lost = OperationLog::default();
     }
 
-    /// An operation is over.
+    /// Records a completed operation.
     pub fn add(&mut self, start_ns: u64, end_ns: u64) {
         match self.latencies.get_mut(self.latencies_count) {
             Some(place) => {
@@ -94,7 +94,7 @@ impl LogWriter {
         let Some(place) = self.seconds.get_mut(self.seconds_count..second.saturating_add(1)) else {
             return self.add_to_known(second);
         };
-        // Seconds without an operation, and the first one of this.
+        // Seconds without an operation, and the first operation of this one.
         place.fill(0);
         self.seconds_count = second + 1;
         self.add_to_known(second);
@@ -111,7 +111,7 @@ impl LogWriter {
         }
     }
 
-    /// What was kept.
+    /// Converts the recorded data to the log.
     pub fn finish(mut self) -> OperationLog {
         self.latencies.truncate(self.latencies_count);
         self.seconds.truncate(self.seconds_count);

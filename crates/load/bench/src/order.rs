@@ -1,9 +1,9 @@
 //! The order in which records are visited.
 //!
-//! The usual order is a permutation without a table. A table of a 64 GiB file in 4 KiB records would take 128 MiB of
-//! memory and of processor cache from the very machine that is measured. A Feistel network over the next power of
-//! two is a bijection for any round function; numbers outside the range are walked on until they fall inside (two
-//! steps on average at most). A round is one multiplication: an order must cost little beside a system call.
+//! The default order is a permutation without a table. A table for a 64 GiB file in 4 KiB records would take 128 MiB
+//! of memory, and processor cache, from the machine under test. A Feistel network over the next power of two is a
+//! bijection for any round function; numbers outside the range are mapped again until they fall inside (at most two
+//! steps on average). A round is one multiplication: the order must be cheap compared with a system call.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::spec::{FileSpec, Order, Pattern};
 
 const ROUNDS: usize = 4;
 
-/// Numbers of a permutation that are made at once.
+/// Numbers of a permutation that are computed at once.
 const AHEAD: usize = 8;
 
-/// The same, to count positions with.
+/// [`AHEAD`] as a number of positions.
 const AHEAD_NUMBERS: u64 = 8;
 
-/// Odd, with bits set all over.
+/// Odd, with well-distributed bits.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A seeded permutation of `0..count`.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     count: u64,
-    /// Width of the upper half; the lower one is as wide or one wider. Rounds swap them.
+    /// Width of the upper half; the lower half is equally wide or one bit wider. Rounds swap them.
     upper_bits: u32,
     lower_bits: u32,
     keys: [u64; ROUNDS],
 }
 
 impl Permutation {
-    /// A permutation of `0..count`.
+    /// Creates a permutation of `0..count`.
     pub fn new(count: u64, seed: u64) -> Self {
         let bits = (u64::BITS - count.saturating_sub(1).leading_zeros()).max(2);
         let mut keys = [0; ROUNDS];
@@ -51,7 +51,7 @@ impl Permutation {
     /// The number at `index`.
     ///
     /// # Panics
-    /// When `index` is not below `count`.
+    /// If `index` is not below `count`.
     pub fn at(&self, index: u64) -> u64 {
         assert!(
             index < self.count,
@@ -59,15 +59,14 @@ impl Permutation {
             self.count
         );
         let mut number = self.shuffled(index);
-        // Bounded: following a bijection from inside the range always comes back inside.
+        // Bounded: iterating a bijection from inside the range always returns to the range.
         while number >= self.count {
             number = self.shuffled(number);
         }
         number
     }
 
-    /// The numbers from `index` on, as far as there are any; the chains of multiplications of one do not wait for those
-    /// of another.
+    /// The numbers from `index` on, up to the last one; their chains of multiplications do not depend on each other.
     fn run_from(&self, index: u64, numbers: &mut [u64]) {
         for (offset, number) in (0..).zip(numbers.iter_mut()) {
             *number = self.shuffled((index + offset).min(self.count - 1));
@@ -91,27 +90,27 @@ impl Permutation {
     }
 }
 
-/// Which record comes next, for one worker. Beginning again when it is through.
+/// The order in which one worker visits records; it restarts when it is exhausted.
 #[derive(Clone, Debug)]
 pub struct RecordOrder {
     kind: Kind,
-    /// Records visited before the order begins again.
+    /// Number of records visited before the order restarts.
     visited: u64,
     /// Position in the order.
     position: u64,
-    /// The records from the last position that is a multiple of this length: those of a permutation take together hardly
-    /// longer than one alone.
+    /// The records from the last position that is a multiple of this length: computing them together takes hardly
+    /// longer than computing one.
     ahead: [u64; AHEAD],
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
     Ascending,
-    /// Without end: an append goes on behind what it wrote.
+    /// Without end: an append continues after its last record.
     Growing,
     Shuffled(Permutation),
-    /// The first `distinct` numbers of `places` are themselves, the others repeat one of them; `names` spreads them
-    /// over all records.
+    /// The first `distinct` numbers of `places` map to themselves, the others repeat one of them; `names` spreads
+    /// them over all records.
     Overlapping {
         places: Permutation,
         names: Permutation,
@@ -122,12 +121,12 @@ enum Kind {
         count: u64,
         state: u64,
     },
-    /// Threads share the table: the original has the same order in each.
+    /// The table is shared by all threads: the original uses the same order in each.
     Table(Arc<[u64]>),
 }
 
 impl RecordOrder {
-    /// The orders of all workers.
+    /// Creates the orders of all workers.
     pub fn of_all(spec: &FileSpec) -> Vec<Self> {
         let is_table = spec.order == Order::Mobibench && !spec.pattern.is_sequential();
         let table = is_table.then(|| mersenne::shuffled(spec.records(), spec.overlap_percent).into());
@@ -163,7 +162,7 @@ impl RecordOrder {
         }
     }
 
-    /// The record that comes next.
+    /// The next record.
     #[inline]
     pub fn next(&mut self) -> u64 {
         let record = self.upcoming()[0];
@@ -171,7 +170,7 @@ impl RecordOrder {
         record
     }
 
-    /// Some of the records that come next, one at least.
+    /// The next records, at least one.
     #[inline]
     pub fn upcoming(&mut self) -> &[u64] {
         let place = self.position % AHEAD_NUMBERS;
@@ -183,7 +182,7 @@ impl RecordOrder {
         &self.ahead[place..end]
     }
 
-    /// Goes on behind so many of the [`upcoming`](Self::upcoming).
+    /// Advances past `records` of the [`upcoming`](Self::upcoming) records.
     #[inline]
     pub const fn advance(&mut self, records: u64) {
         self.position += records;
@@ -192,7 +191,7 @@ impl RecordOrder {
         }
     }
 
-    /// Positions before the order begins again.
+    /// Positions left before the order restarts.
     const fn left(&self) -> u64 {
         if matches!(self.kind, Kind::Growing) {
             AHEAD_NUMBERS
@@ -202,7 +201,7 @@ impl RecordOrder {
     }
 }
 
-/// A position in a block of records.
+/// A position within a block of records.
 fn in_block(position: u64) -> usize {
     usize::try_from(position).expect("positions in a block are at most its length")
 }
@@ -249,10 +248,11 @@ impl Kind {
     }
 }
 
-/// The offsets in its file that the worker `index` visits until its order ends, in that order. Judges do the same.
+/// The file offsets that worker `index` visits in one pass of its order, in that order. Comparison programs follow
+/// the same order.
 ///
 /// # Errors
-/// When the workload contradicts itself, or has no such worker.
+/// If the workload contradicts itself, or has no such worker.
 pub fn offsets(spec: &FileSpec, index: u32) -> Result<impl Iterator<Item = u64>, BenchError> {
     spec.validate()?;
     let mut orders = RecordOrder::of_all(spec);
@@ -267,18 +267,19 @@ pub fn offsets(spec: &FileSpec, index: u32) -> Result<impl Iterator<Item = u64>,
     Ok((0..all).map(move |_| base + order.next() * record_bytes))
 }
 
-/// Orders and choices of one worker are its own.
+/// The seed of a worker: its order and choices are independent of the other workers'.
 pub fn worker_seed(spec: &FileSpec, index: u32) -> u64 {
     mixed(spec.seed ^ (u64::from(index) << 32))
 }
 
-/// A number of all 64 bits as one of `0..count`.
+/// Scales a 64-bit number to `0..count`.
 fn scaled(number: u64, count: u64) -> u64 {
     let product = u128::from(number) * u128::from(count);
     u64::try_from(product >> 64).expect("the upper half of a product has 64 bits")
 }
 
-/// A bijection of 64-bit numbers that changes about half of the bits for each bit changed (SplitMix64's finish).
+/// A bijection of 64-bit numbers that changes about half of the bits for each changed bit (the finalizer of
+/// SplitMix64).
 pub fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

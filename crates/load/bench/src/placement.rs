@@ -1,7 +1,8 @@
-//! Where the files of a workload are: in a folder of the run's own, or under names that stay from run to run.
+//! Placement of a workload's files: in the run's own directory, or under names that persist across runs.
 //!
-//! Files that stay are the original Mobibench's way. What a run finds under a name it uses: long enough it is left as
-//! it is, too short it is extended. A run that fails takes away the files that it made, and what it added to others.
+//! Persistent files follow the original Mobibench. A run uses an existing file under such a name: a file that is long
+//! enough stays as it is, a shorter one is extended. A run that fails removes the files that it created, and the data
+//! that it added to others.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -15,25 +16,25 @@ use crate::prepare::{Filled, fill, grow, kind_name};
 use crate::progress::{Phase, Progress};
 use crate::spec::FileSpec;
 
-/// Where the files of a workload are.
+/// The placement of a workload's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FilePlacement {
-    /// In a folder of the run's own inside the one given; it is removed, unless the workload keeps it.
+    /// In the run's own directory inside the given one; removed unless the workload keeps it.
     #[default]
     OwnDirectory,
-    /// In the folder given, named by this and the number of the file, counted from 0. They stay.
+    /// In the given directory, named by the prefix and the file number, counted from 0. They persist.
     Named {
-        /// What comes before the number.
+        /// The name before the number.
         prefix: String,
     },
 }
 
-/// Files under names that stay.
+/// Files under persistent names.
 #[derive(Debug)]
 pub struct NamedFiles {
     paths: Vec<PathBuf>,
-    /// What a failed run takes back.
+    /// Changes to undo if the run fails.
     changes: Vec<Change>,
 }
 
@@ -43,7 +44,7 @@ enum Change {
     Extended { path: PathBuf, length_before: u64 },
 }
 
-/// Bytes that the files of a workload will take beside what is there.
+/// Bytes that the workload's files need in addition to the existing data.
 pub fn missing_bytes(spec: &FileSpec, prefix: &str) -> u64 {
     paths(spec, prefix)
         .map(|path| fs::metadata(path).map_or(0, |found| found.len()))
@@ -52,7 +53,8 @@ pub fn missing_bytes(spec: &FileSpec, prefix: &str) -> u64 {
 }
 
 impl NamedFiles {
-    /// Makes or finds the files: with content where the workload finds some, of full length where it maps them.
+    /// Creates or reuses the files: with content if the workload reads or overwrites it, at full length if it maps
+    /// them.
     pub fn prepare(
         spec: &FileSpec,
         prefix: &str,
@@ -70,12 +72,12 @@ impl NamedFiles {
         Ok(files)
     }
 
-    /// The files, in the order of their numbers.
+    /// The files, in numerical order.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// The run gave numbers: the files stay.
+    /// Keeps the files, after a successful run.
     pub fn keep(mut self) {
         self.changes.clear();
     }
@@ -116,7 +118,7 @@ impl NamedFiles {
         Ok(())
     }
 
-    /// The file and its length; notes what a failed run has to take back.
+    /// Opens or creates the file, returns it with its length, and records the change to undo.
     fn open(&mut self, path: &Path) -> Result<(File, u64), BenchError> {
         let failed = |error| BenchError::io("open", path, error);
         match OpenOptions::new().write(true).create_new(true).open(path) {
@@ -125,7 +127,7 @@ impl NamedFiles {
                 Ok((file, 0))
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // Looked at before it is opened: opening a pipe would wait for its reader.
+                // The type is checked before the open: opening a pipe would wait for its reader.
                 let found = fs::metadata(path).map_err(failed)?;
                 if !found.is_file() {
                     return Err(BenchError::NotAFile {
@@ -148,7 +150,7 @@ impl NamedFiles {
 impl Drop for NamedFiles {
     fn drop(&mut self) {
         for change in self.changes.drain(..) {
-            // An error is on its way already; it says more than a second one about what it left behind.
+            // An earlier error is already being reported; it says more than one about the cleanup.
             let _ = change.take_back();
         }
     }
@@ -173,7 +175,7 @@ fn paths(spec: &FileSpec, prefix: &str) -> impl Iterator<Item = PathBuf> {
     (0..spec.files()).map(move |number| spec.directory.join(format!("{prefix}{number}")))
 }
 
-/// Removes the file of an earlier run, so that writes allocate.
+/// Removes a file of an earlier run, so that writes allocate.
 fn remove(path: &Path) -> Result<(), BenchError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! What a file workload finds: enough space, and files with content where the pattern reads or overwrites.
+//! Prepares a file workload: checks space, and creates files with content if the pattern reads or overwrites.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -18,10 +18,10 @@ use crate::verify::prepared_seed;
 /// Size of the writes that prepare files.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Checks that the path is what the workload expects, before anything is made in it.
+/// Checks that the path is of the type that the workload expects, before anything is created in it.
 ///
 /// # Errors
-/// When it is missing, a file, or a block device that nobody asked for.
+/// If it is missing, a file, or a block device that was not requested.
 pub fn check_path(spec: &FileSpec) -> Result<(), BenchError> {
     let path = &spec.directory;
     if path.as_os_str().is_empty() {
@@ -30,7 +30,7 @@ pub fn check_path(spec: &FileSpec) -> Result<(), BenchError> {
     check_kind(path, spec.device)
 }
 
-/// Checks that a path is the kind of thing that was asked for.
+/// Checks that a path is of the requested type.
 pub fn check_kind(path: &Path, device: DeviceAccess) -> Result<(), BenchError> {
     let kind = fs::metadata(path)
         .map_err(|error| BenchError::io("stat", path, error))?
@@ -52,7 +52,7 @@ pub fn check_kind(path: &Path, device: DeviceAccess) -> Result<(), BenchError> {
     }
 }
 
-/// What a path names, for messages.
+/// The type of a file, for messages.
 pub fn kind_name(kind: fs::FileType) -> &'static str {
     if kind.is_dir() {
         "a directory"
@@ -93,10 +93,10 @@ pub fn check_space(spec: &FileSpec) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Takes a device that may be overwritten for this run alone; held for as long as the file lives.
+/// Claims a device that may be overwritten for exclusive use, for as long as the returned file is open.
 ///
 /// # Errors
-/// When it is mounted or held by another program.
+/// If it is mounted or in use by another program.
 pub fn claim_device(spec: &FileSpec) -> Result<Option<File>, BenchError> {
     if spec.device != DeviceAccess::Destroy {
         return Ok(None);
@@ -115,12 +115,12 @@ pub fn claim_device(spec: &FileSpec) -> Result<Option<File>, BenchError> {
     }
 }
 
-/// Refuses to fill the file system. One that reports no size is not judged.
+/// Refuses to fill the file system. A file system that reports no size is not checked.
 pub fn check_bytes(directory: &Path, bytes: u64) -> Result<(), BenchError> {
     let space =
         rustix::fs::statvfs(directory).map_err(|errno| BenchError::io("statvfs", directory, errno))?;
     let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
-    // A sixteenth for metadata, journals and blocks reserved by the file system.
+    // A margin of a sixteenth for metadata, journals and reserved blocks.
     let needed_bytes = bytes.saturating_add(bytes / 16).saturating_add(1 << 20);
     if space.f_blocks > 0 && needed_bytes > free_bytes {
         return Err(BenchError::NoSpace {
@@ -132,7 +132,7 @@ pub fn check_bytes(directory: &Path, bytes: u64) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Makes the files: with content where the workload finds some, of full length where it maps them.
+/// Creates the files: with content if the workload reads or overwrites it, at full length if it maps them.
 pub fn make_files(
     spec: &FileSpec,
     directory: &Path,
@@ -166,7 +166,7 @@ pub fn make_files(
     Ok(files)
 }
 
-/// Gives a device the content that verification expects.
+/// Fills a device with the content that verification expects.
 pub fn fill_device(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<(), BenchError> {
     let path = &spec.directory;
     let file = OpenOptions::new().write(true).open(path);
@@ -185,7 +185,7 @@ pub fn fill_device(spec: &FileSpec, progress: &dyn Progress, stop: &AtomicBool) 
     })
 }
 
-/// What is filled: the bytes of a file from `from` to `length`.
+/// The range to fill: the bytes of a file from `from` to `length`.
 pub struct Filled<'run> {
     pub spec: &'run FileSpec,
     pub path: &'run Path,
@@ -222,7 +222,7 @@ pub fn fill(filled: Filled<'_>, stop: &AtomicBool, progress: impl Fn(u64)) -> Re
     rustix::fs::fsync(file).map_err(|errno| BenchError::io("fsync", path, errno))
 }
 
-/// Gives a file its length with its blocks, so that a full file system is an error here and not a SIGBUS later.
+/// Extends a file and allocates its blocks, so that a full file system is an error here and not a SIGBUS later.
 pub fn grow(path: &Path, file: &File, length: u64) -> Result<(), BenchError> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
         Ok(()) => Ok(()),

@@ -6,7 +6,7 @@ use results::nearest_f64;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// What the machine's processors did during the timed window; percentages of all processors' time.
+/// Processor use of the machine during the timed window; percentages of all processors' time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessorUse {
     /// User mode, nice included.
@@ -33,22 +33,22 @@ impl ProcessorUse {
     }
 }
 
-/// What the workers themselves used during the timed window.
+/// Processor use of the workers during the timed window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerUse {
-    /// Times a worker waited.
+    /// Times a worker blocked.
     pub context_switches_voluntary_count: u64,
-    /// Times a worker was interrupted in favour of another thread.
+    /// Times a worker was preempted by another thread.
     pub context_switches_involuntary_count: u64,
     /// Processor time, user and kernel.
     pub cpu_ns: u64,
-    /// The part of it in user mode, which the kernel knows to some percent.
+    /// The user-mode part of it, which the kernel knows to within a few percent.
     #[serde(default)]
     pub cpu_user_ns: u64,
 }
 
 impl WorkerUse {
-    /// Use of the calling thread since it started; `None` without `/proc`.
+    /// Use by the calling thread since it started; `None` without `/proc`.
     pub(crate) fn of_this_thread() -> Option<Self> {
         let status = fs::read_to_string("/proc/thread-self/status").ok()?;
         let field = |name: &str| -> Option<u64> {
@@ -96,10 +96,11 @@ impl WorkerUse {
     }
 }
 
-/// Splits the calling thread's time as its ticks are split.
+/// Splits the calling thread's processor time in the ratio of its ticks.
 fn user_part(cpu_ns: u64) -> Option<u64> {
     let line = fs::read_to_string("/proc/thread-self/stat").ok()?;
-    // The name of the thread may hold anything; behind its bracket, user and kernel ticks are the 12th and 13th.
+    // The thread name may contain any character; after its closing parenthesis, user and kernel ticks are fields 12
+    // and 13.
     let mut fields = line.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let kernel: u64 = fields.next()?.parse().ok()?;
@@ -107,7 +108,7 @@ fn user_part(cpu_ns: u64) -> Option<u64> {
     u64::try_from(share).ok()
 }
 
-/// Counters of the machine at one moment.
+/// The machine's counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessorSnapshot {
     /// Ticks of user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user and nice.
@@ -126,7 +127,7 @@ impl ProcessorSnapshot {
         let mut fields = all.split_whitespace();
         let mut ticks = [0; 8];
         for tick in &mut ticks {
-            // Kernels before 2.6.11 have fewer fields; a missing one counts nothing.
+            // Kernels before 2.6.11 have fewer fields; missing ones count as 0.
             *tick = fields.next().map_or(Ok(0), str::parse).ok()?;
         }
         let switches = text.lines().find_map(|line| line.strip_prefix("ctxt "))?;
@@ -136,11 +137,11 @@ impl ProcessorSnapshot {
         })
     }
 
-    /// What happened since `earlier`; `None` when the window was shorter than one tick.
+    /// The difference since `earlier`; `None` if the window was shorter than one tick.
     pub fn since(&self, earlier: &Self) -> Option<ProcessorUse> {
         let mut spent = [0; 8];
         for (spent, (now, then)) in spent.iter_mut().zip(self.ticks.iter().zip(earlier.ticks)) {
-            // iowait may run backwards on a machine that changes its processors.
+            // iowait may decrease on a machine that hot-plugs its processors.
             *spent = now.saturating_sub(then);
         }
         let total: u64 = spent.iter().sum();

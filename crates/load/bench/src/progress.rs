@@ -1,23 +1,23 @@
-//! How far a run is, for whoever shows it.
+//! Progress of a run, for display.
 
-/// Part of a run. Amounts are bytes for file workloads and files for metadata workloads.
+/// A phase of a run. Amounts are bytes for file workloads and files for metadata workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Files are made; not timed.
+    /// Creates the files; not timed.
     Prepare,
-    /// Caches are emptied or filled; not timed.
+    /// Drops or fills the caches; not timed.
     Cache,
     /// The timed window of a file workload.
     Measure,
-    /// What was written is read back and compared; not timed.
+    /// Reads back and compares the written data; not timed.
     Verify,
-    /// Files are created; timed.
+    /// Creates files; timed.
     Create,
-    /// The directory is read; timed.
+    /// Reads the directory; timed.
     List,
-    /// Each file is looked at; timed.
+    /// Calls `stat` on each file; timed.
     Stat,
-    /// Files are removed; timed.
+    /// Removes files; timed.
     Remove,
 }
 
@@ -38,13 +38,13 @@ impl Phase {
     }
 }
 
-/// Is told how far a run is: about ten times a second, never from a thread that is being timed in a file workload.
+/// Receives progress reports: about ten times a second, never from a thread that is being timed in a file workload.
 pub trait Progress: Sync {
-    /// `done` of `total` bytes (or files) of `phase` are done.
+    /// Reports that `done` of `total` bytes (or files) of `phase` are done.
     fn advance(&self, phase: Phase, done: u64, total: u64);
 }
 
-/// Shows nothing.
+/// Ignores progress reports.
 #[derive(Clone, Copy, Debug)]
 pub struct NoProgress;
 

@@ -1,11 +1,11 @@
-//! Random numbers in streams that are named for what they decide.
+//! Random numbers in streams named after their purpose.
 //!
-//! Integer arithmetic alone: the same seed gives the same numbers on every machine. A stream that draws more or less
-//! does not change what another one decides.
+//! Integer arithmetic only: the same seed gives the same numbers on every machine. A stream that draws more or fewer
+//! numbers does not affect the others.
 
 use crate::order::mixed;
 
-/// A stream of random numbers of its own, named for what it decides.
+/// An independent stream of random numbers, named after its purpose.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
@@ -25,13 +25,13 @@ impl Random {
         mixed(self.state)
     }
 
-    /// A number below `limit`; 0 when that is 0.
+    /// A number below `limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         let product = u128::from(self.next()) * u128::from(limit);
         u64::try_from(product >> 64).expect("the upper half of 128 bits fits in 64")
     }
 
-    /// Puts a list into random order.
+    /// Shuffles a list.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             let places = u64::try_from(last).expect("lengths fit in 64 bits") + 1;

@@ -1,16 +1,16 @@
-//! PostMark: the load of a mail or news server, many small files that come and go.
+//! PostMark: the load of a mail or news server, many small files that are created and deleted.
 //!
-//! Three timed phases: the pool is made, transactions run on it (each one read or append, then one create or delete),
-//! what is left is removed. The plan (which files, how large, in which order) is that of PostMark 1.51 for the same
-//! settings; see [`plan`]. Nothing is ever synced, as in the original.
+//! Three timed phases: the pool is created, transactions run on it (each one read or append, then one create or
+//! delete), and the remaining files are removed. The plan (files, sizes and order) is that of PostMark 1.51 for the
+//! same settings; see [`plan`]. There are no syncs, as in the original.
 //!
-//! Done otherwise than the original:
-//! - a call that fails ends the run with an error (the original prints a line and counts on);
-//! - appends and creates that the plan skips are counted and reported (the original keeps silent);
-//! - deleted files are those deleted (the original prints the created ones), rates use nanoseconds and not whole
-//!   seconds, bytes are counted in integers and not in 24-bit fractions, and fewer than ten transactions are allowed;
-//! - buffered mode makes the calls that the original's C library makes: pieces of 4 KiB, or of the block size where that
-//!   is larger.
+//! Differences from the original:
+//! - a call that fails ends the run with an error (the original prints a line and continues counting);
+//! - appends and creates that the plan skips are counted and reported (the original does not report them);
+//! - deleted files are those deleted (the original prints the created ones), rates use nanoseconds instead of whole
+//!   seconds, bytes are counted in integers instead of 24-bit fractions, and fewer than ten transactions are allowed;
+//! - buffered mode makes the calls of the original's C library: pieces of 4 KiB, or of the block size if that is
+//!   larger.
 
 mod phases;
 mod plan;
@@ -32,38 +32,38 @@ use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 
-/// Largest file: twice as much is held in memory.
+/// Largest file: twice its size is held in memory.
 const SIZE_BYTES_MAX: u32 = 256 << 20;
 
-/// Largest pool: its table has twice as many places.
+/// Largest pool: its table has twice as many entries.
 const FILES_MAX: u32 = 10_000_000;
 
-/// A PostMark run. There is no `Default`: see [`PostmarkSpec::original_defaults`].
+/// The specification of a PostMark run. There is no `Default`: see [`PostmarkSpec::original_defaults`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PostmarkSpec {
-    /// An existing directory; the run makes one of its own inside.
+    /// An existing directory; the run creates its own directory inside.
     pub directory: PathBuf,
-    /// Files in the pool when the transactions begin.
+    /// Files in the pool before the transactions.
     pub files: u32,
-    /// Transactions.
+    /// Number of transactions.
     pub transactions: u32,
     /// Smallest file.
     pub size_low_bytes: u32,
-    /// Files are smaller than this when made (as large when it equals the smallest), and grow to this at most.
+    /// Files are created smaller than this (or equal, if it equals the smallest size), and grow to at most this.
     pub size_high_bytes: u32,
-    /// Size of each read, when not buffered.
+    /// Block size of reads, if unbuffered.
     pub read_block_bytes: u32,
-    /// Size of each write, when not buffered.
+    /// Block size of writes, if unbuffered.
     pub write_block_bytes: u32,
-    /// Chance in ten that a transaction reads and does not append; `None` for neither.
+    /// Chance in ten that a transaction reads instead of appending; `None` for neither.
     pub read_bias: Option<u8>,
-    /// Chance in ten that a transaction creates and does not delete; `None` for neither.
+    /// Chance in ten that a transaction creates instead of deleting; `None` for neither.
     pub create_bias: Option<u8>,
-    /// Subfolders over which files are spread; 0 and 1 mean none.
+    /// Subdirectories over which files are spread; 0 and 1 mean none.
     pub subdirectories: u32,
-    /// Whether small blocks are gathered as the C library does.
+    /// Whether small blocks are buffered as in the C library.
     pub buffering: Buffering,
-    /// Seed of the original's random numbers: decides files, sizes, order and content.
+    /// Seed of the original's random numbers: determines files, sizes, order and content.
     pub postmark_seed: u32,
 }
 
@@ -71,14 +71,14 @@ pub struct PostmarkSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffering {
-    /// As the C library's streams do it: calls of 4 KiB, or of the block size where that is larger.
+    /// As the C library's streams: calls of 4 KiB, or of the block size if that is larger.
     Stream,
-    /// One call for each block.
+    /// One call per block.
     None,
 }
 
 impl PostmarkSpec {
-    /// The settings that PostMark 1.51 has when none is given.
+    /// The default settings of PostMark 1.51.
     #[must_use]
     pub const fn original_defaults(directory: PathBuf) -> Self {
         Self {
@@ -97,8 +97,8 @@ impl PostmarkSpec {
         }
     }
 
-    /// The run with which the flex-group study loads ext4: 5,000 files of 1 MB, 10,000 transactions (published).
-    /// "1 MB" is taken as 2^20 bytes (assumed); all else is the default of 1.51 (assumed).
+    /// The ext4 load of the flex-group study: 5,000 files of 1 MB, 10,000 transactions (published). "1 MB" is taken
+    /// as 2^20 bytes (assumed); all other settings are the defaults of 1.51 (assumed).
     #[must_use]
     pub fn flex_group(directory: PathBuf) -> Self {
         Self {
@@ -137,14 +137,14 @@ impl PostmarkSpec {
         Ok(())
     }
 
-    /// Checks that the pool fits: at most twice the files, each of the largest size, or the pool and one file of each
+    /// Checks that the pool fits: at most twice the files, each of the largest size, or the pool and one file per
     /// transaction, whichever is less.
     fn check_space(&self) -> Result<(), BenchError> {
         let files = u64::from(self.files);
         let most = (files * 2).min(files + u64::from(self.transactions));
         let file_bytes = u64::from(self.size_high_bytes).next_multiple_of(4096);
-        // Creates and deletes balance around half of the transactions unless the bias says otherwise: the pool is
-        // what must fit; a bias above 5 fills the table.
+        // Creates and deletes balance at around half of the transactions unless the bias says otherwise, so the pool
+        // must fit; a bias above 5 fills the table.
         let expected = if self.create_bias.is_some_and(|bias| bias > 5) {
             most
         } else {
@@ -165,18 +165,18 @@ impl PostmarkSpec {
     }
 }
 
-/// What a PostMark run did.
+/// The outcome of a PostMark run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PostmarkOutcome {
-    /// The run.
+    /// The specification of the run.
     pub spec: PostmarkSpec,
-    /// False when the run was stopped: everything below is partial.
+    /// False if the run was stopped: everything below is partial.
     pub complete: bool,
-    /// When the first phase began (wall clock).
+    /// Start of the first phase (wall clock).
     pub started_unix_ns: u64,
-    /// Files made for the pool: open, writes, close.
+    /// Files created for the pool: open, writes, close.
     pub create_alone: OperationOutcome,
-    /// Files made by transactions.
+    /// Files created by transactions.
     pub create_mixed: OperationOutcome,
     /// Files read to the end: open, reads, close.
     pub read: OperationOutcome,
@@ -186,32 +186,32 @@ pub struct PostmarkOutcome {
     pub delete_mixed: OperationOutcome,
     /// Files removed at the end.
     pub delete_alone: OperationOutcome,
-    /// Transactions done.
+    /// Number of completed transactions.
     pub transactions_count: u64,
-    /// Appends that met a file of full size.
+    /// Appends skipped because the file had its full size.
     pub appends_skipped_count: u64,
-    /// Creates that met a full table.
+    /// Creates skipped because the table was full.
     pub creates_skipped_count: u64,
-    /// No file was left before the last transaction.
+    /// True if no file was left before the last transaction.
     pub ran_out_of_files: bool,
-    /// Length of the first phase.
+    /// Duration of the first phase.
     pub create_ns: u64,
-    /// Length of the second phase.
+    /// Duration of the second phase.
     pub transactions_ns: u64,
-    /// Length of the third phase.
+    /// Duration of the third phase.
     pub delete_ns: u64,
-    /// The machine's processors over the three phases.
+    /// Processor use of the whole machine over the three phases.
     pub processor: Option<ProcessorUse>,
-    /// The working thread over the three phases.
+    /// Processor use of the worker thread over the three phases.
     pub worker: Option<WorkerUse>,
-    /// Why the test directory is still there, when removing it failed.
+    /// Why the test directory could not be removed.
     pub leftover: Option<String>,
 }
 
-/// Runs PostMark. Raising `stop` ends it early with a partial outcome; the test directory is removed in every case.
+/// Runs PostMark. Raising `stop` ends it early with a partial outcome; the test directory is always removed.
 ///
 /// # Errors
-/// Before anything is touched: a contradiction in the description, too little space. Later: any call that failed.
+/// Before anything is touched: a contradiction in the specification, too little space. Later: any call that failed.
 pub fn run(
     spec: &PostmarkSpec,
     progress: &dyn Progress,

@@ -1,4 +1,4 @@
-//! The three phases of PostMark, with their calls.
+//! The three phases of PostMark, with their system calls.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use crate::error::BenchError;
 use crate::file::{elapsed_ns, unix_ns};
 use crate::progress::{Phase, Progress};
 
-/// The buffer of the original's C library.
+/// Buffer size of the original's C library.
 const STREAM_BUFFER_BYTES: u32 = 4096;
 
-/// Steps after which progress is reported.
+/// Number of steps between progress reports.
 const BATCH: u64 = 64;
 
-/// Which phase a step belongs to.
+/// Whether a step runs in a phase of its own or in the transaction phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Alone,
     Mixed,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Run<'run> {
     pub directory: &'run Path,
     pub content: &'run [u8],
@@ -37,7 +37,7 @@ pub(super) struct Run<'run> {
 }
 
 impl Run<'_> {
-    /// The three phases.
+    /// Runs the three phases.
     pub fn phases(&mut self, mut plan: Plan<'_>) -> Result<(), BenchError> {
         self.outcome.started_unix_ns = unix_ns();
         let files = u64::from(self.outcome.spec.files);
@@ -85,7 +85,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reports progress at every batch; true when the run is to stop.
+    /// Reports progress at every batch; returns true if the run must stop.
     fn is_over(&self, phase: Phase, number: u64, total: u64) -> bool {
         if number.is_multiple_of(BATCH) {
             self.progress.advance(phase, number, total);
@@ -179,7 +179,7 @@ impl Run<'_> {
         crate::access::close(file, &path)
     }
 
-    /// Bytes of each call for blocks of this size.
+    /// Bytes per call for blocks of this size.
     fn call_bytes(&self, block_bytes: u32) -> usize {
         let bytes = match self.outcome.spec.buffering {
             Buffering::Stream => block_bytes.max(STREAM_BUFFER_BYTES),

@@ -1,40 +1,40 @@
-//! What PostMark does, in order, without doing it: a pure function of the description.
+//! The sequence of PostMark's operations, without executing them: a pure function of the specification.
 //!
-//! The rules are those of PostMark 1.51 to the letter, so that the same description gives the same files and the
-//! same transactions: the table has twice as many places as the pool has files, a used file is found by drawing until
-//! one is hit, and the random numbers are drawn in the order of the original, those of the file content included.
+//! The rules are exactly those of PostMark 1.51, so that the same specification gives the same files and the same
+//! transactions: the table has twice as many entries as the pool has files, a used entry is found by drawing until
+//! one is hit, and the random numbers are drawn in the original's order, including those of the file content.
 
 use super::PostmarkSpec;
 use super::twister::Twister;
 
-/// A file: its number, counted from 1, and its subfolder.
+/// A file: its number, counted from 1, and its subdirectory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileName {
     pub subdirectory: Option<u32>,
     pub number: u64,
 }
 
-/// One thing to do.
+/// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make a file with this many bytes.
+    /// Creates a file with this many bytes.
     Create(FileName, u32),
-    /// Read a file of this many bytes to its end.
+    /// Reads a file of this many bytes to its end.
     Read(FileName, u32),
-    /// Add this many bytes to a file.
+    /// Appends this many bytes to a file.
     Append(FileName, u32),
-    /// Remove a file.
+    /// Removes a file.
     Delete(FileName),
-    /// The file drawn for an append has its full size already: the original does nothing then and does not say so.
+    /// The file drawn for an append already has its full size: the original silently does nothing.
     AppendSkipped,
-    /// The table is full: the original creates nothing then and does not say so.
+    /// The table is full: the original silently creates nothing.
     CreateSkipped,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name: FileName,
-    /// 0 for a free place.
+    /// 0 for a free entry.
     bytes: u32,
 }
 
@@ -50,7 +50,7 @@ pub struct Plan<'spec> {
 }
 
 impl<'spec> Plan<'spec> {
-    /// The plan, and the text that every file begins with.
+    /// Creates the plan, and the text that every file begins with.
     pub fn new(spec: &'spec PostmarkSpec) -> (Self, Vec<u8>) {
         let mut random = Twister::new(spec.postmark_seed);
         let content = (0..u64::from(spec.size_high_bytes) * 2)
@@ -72,7 +72,7 @@ impl<'spec> Plan<'spec> {
         (plan, content)
     }
 
-    /// A new file of the pool, or of a transaction.
+    /// Creates a file, for the pool or for a transaction.
     pub fn create(&mut self) -> Step {
         let Some(place) = self.free_place() else {
             return Step::CreateSkipped;
@@ -91,8 +91,8 @@ impl<'spec> Plan<'spec> {
         Step::Create(name, bytes)
     }
 
-    /// The next transaction: at most one read or append, then at most one create or delete. `None` when no file is
-    /// left, which ends the run of the original too.
+    /// The next transaction: at most one read or append, then at most one create or delete. `None` if no file is
+    /// left, which ends the original's run too.
     pub fn transaction(&mut self) -> Option<[Option<Step>; 2]> {
         if self.files_in_use == 0 {
             return None;
@@ -117,7 +117,7 @@ impl<'spec> Plan<'spec> {
         Some([first, second])
     }
 
-    /// The files that are left, in the order of the table.
+    /// Deletes the remaining files, in table order.
     pub fn deletions(&mut self) -> Vec<Step> {
         let used: Vec<usize> = (0..self.table.len())
             .filter(|&place| self.table[place].bytes > 0)
@@ -155,7 +155,7 @@ impl<'spec> Plan<'spec> {
         Some(place)
     }
 
-    /// Bounded in practice by the table, as at least one place is in use.
+    /// Terminates in practice: at least one entry of the table is in use.
     fn used_place(&mut self) -> usize {
         let places = u32::try_from(self.table.len()).expect("the number of files is checked");
         loop {
@@ -222,7 +222,7 @@ mod tests {
         counts
     }
 
-    /// What PostMark 1.51 printed for its defaults: 1.36 megabytes read and 4.45 written, counted in 1024².
+    /// PostMark 1.51 prints 1.36 megabytes read and 4.45 written for its defaults, in units of 1024².
     #[test]
     fn the_defaults_do_what_the_original_did() {
         let found = counts(&PostmarkSpec::original_defaults("/".into()));

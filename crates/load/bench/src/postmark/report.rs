@@ -1,4 +1,4 @@
-//! A PostMark run as a run record, and as the lines that people know from the original.
+//! Converts a PostMark run to a run record, and to the report format of the original.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
 impl PostmarkOutcome {
-    /// Length of the three phases together.
+    /// Total duration of the three phases.
     #[must_use]
     pub const fn elapsed_ns(&self) -> u64 {
         self.create_ns
@@ -18,7 +18,7 @@ impl PostmarkOutcome {
             .saturating_add(self.delete_ns)
     }
 
-    /// What each kind of operation did in each phase.
+    /// One sample per kind of operation and phase.
     pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let kinds = [
             ("create_alone", &self.create_alone, self.create_ns),
@@ -33,7 +33,7 @@ impl PostmarkOutcome {
             .collect()
     }
 
-    /// The report in the form of the original. Rates use the phases that the original uses.
+    /// The report in the original's format. Rates use the same phases as the original.
     #[must_use]
     pub fn describe(&self) -> String {
         let (total, mixed) = (self.elapsed_ns(), self.transactions_ns);
@@ -115,7 +115,7 @@ impl Measurement for PostmarkOutcome {
 }
 
 impl Workload for PostmarkSpec {
-    /// The seed has no effect: the original's seed is part of the description.
+    /// The seed has no effect: the original's seed is part of the specification.
     fn run(&self, _seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
         Ok(super::run(self, progress, stop)?.outcome()?)
     }

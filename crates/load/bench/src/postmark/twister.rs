@@ -1,7 +1,7 @@
-//! The random numbers of PostMark: the 32-bit Mersenne Twister, seeded as its authors did in 1999.
+//! PostMark's random number generator: the 32-bit Mersenne Twister, seeded as its authors did in 1999.
 //!
-//! The seeding is older than the one that most libraries have, and the remainder that picks from a range is slightly
-//! biased; both are kept, because only then do the same files, sizes and transactions come out.
+//! The seeding is older than that of most libraries, and the remainder that selects from a range is slightly biased;
+//! both are kept, because only they reproduce the same files, sizes and transactions.
 
 const WORDS: usize = 624;
 const DISTANCE: usize = 397;
@@ -16,7 +16,7 @@ pub struct Twister {
 }
 
 impl Twister {
-    /// The state that PostMark gets from `seed`.
+    /// The initial state for PostMark's `seed`.
     pub fn new(seed: u32) -> Self {
         let mut state = [0; WORDS];
         let mut number = seed;
@@ -30,7 +30,7 @@ impl Twister {
         Self { state, next: WORDS }
     }
 
-    /// A number below `limit`. For 0 it is 0, and no random number is used up.
+    /// A number below `limit`. For 0 it returns 0 and draws no random number.
     pub fn below(&mut self, limit: u32) -> u32 {
         if limit == 0 { 0 } else { self.number() % limit }
     }
@@ -62,7 +62,7 @@ impl Twister {
 mod tests {
     use super::*;
 
-    /// The first text that PostMark 1.51 writes with its default seed, as seen in its system calls.
+    /// The first text that PostMark 1.51 writes with its default seed, taken from its system calls.
     #[test]
     fn the_text_of_the_original_comes_out() {
         let mut twister = Twister::new(42);
