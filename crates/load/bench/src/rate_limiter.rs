@@ -1,7 +1,7 @@
 //! Rate limit and think time: the earliest start of a worker's next operation.
 //!
-//! Deadlines are absolute. The rate limit counts from the start line, so that an operation that comes late is caught
-//! up and errors of sleeping do not add up; the think time counts from the end of the operation before.
+//! Deadlines are absolute. The rate limit counts from the start barrier, so that late operations are caught up and
+//! sleep errors do not accumulate; the think time counts from the end of the previous operation.
 
 use std::thread;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::spec::{FileSpec, Rate};
 
-/// A sleeping worker looks this often whether the run is over.
+/// Interval at which a sleeping worker checks whether the run is over.
 const NAP_NS: u64 = 100_000_000;
 
 /// The limits of one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimiter {
-    /// Bytes or operations a second, of all threads together.
+    /// Bytes or operations per second, of all threads together.
     rate: Option<(u64, Rate)>,
     record_bytes: u64,
     threads: u64,
@@ -24,7 +24,7 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// `None` when operations follow each other at once.
+    /// `None` if there is neither a rate limit nor a think time.
     pub fn new(spec: &FileSpec, index: u32) -> Option<Self> {
         let rate = spec.rate.map(|rate| match rate {
             Rate::BytesPerSecond(amount) | Rate::OperationsPerSecond(amount) => (amount.max(1), rate),
@@ -38,10 +38,10 @@ impl RateLimiter {
         })
     }
 
-    /// When the operation after `done` others may begin, that is not before the one before it ended at `ended_ns`.
+    /// The earliest start of the operation after `done` others, not before the previous one ended at `ended_ns`.
     pub fn due_ns(&self, started_ns: u64, done: u64, ended_ns: Option<u64>) -> u64 {
         let by_rate = self.rate.map_or(started_ns, |(amount, rate)| {
-            // Threads take turns, so that together they keep an even rhythm.
+            // Threads take turns, so that their operations are evenly spaced.
             let turn = u128::from(done) * u128::from(self.threads) + u128::from(self.index);
             let unit = match rate {
                 Rate::BytesPerSecond(_) => self.record_bytes,
@@ -55,7 +55,7 @@ impl RateLimiter {
     }
 }
 
-/// Sleeps until `due_ns` and returns the time; earlier when `is_over` says so.
+/// Sleeps until `due_ns`, or until `is_over` returns true, and returns the current time.
 pub fn sleep_until(clock: Clock, due_ns: u64, is_over: impl Fn() -> bool) -> u64 {
     loop {
         let now = clock.now_ns();

@@ -1,4 +1,4 @@
-//! The directory that a run works in: its own, and gone when the run is over.
+//! The private directory of a run, removed when the run is over.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::process;
 
 use crate::error::BenchError;
 
-/// A directory that no other run uses. Dropping it removes it with its content, also while an error returns.
+/// A directory that no other run uses. Dropping it removes it with its content, even while an error returns.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -16,12 +16,12 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a directory inside `parent`.
+    /// Creates a directory inside `parent`.
     pub fn create(parent: &Path) -> Result<Self, BenchError> {
         let process = process::id();
         for number in 0_u32.. {
             let path = parent.join(format!(".tidegate-bench-{process}-{number}"));
-            // Whatever a run does in it, nobody else has a hand in.
+            // Only the owner has access to the files of a run.
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self { path, keep: false }),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -39,13 +39,13 @@ impl Scratch {
         &self.path
     }
 
-    /// Leaves the directory where it is.
+    /// Keeps the directory.
     pub fn keep(mut self) -> PathBuf {
         self.keep = true;
         self.path.clone()
     }
 
-    /// Removes the directory now and says when that fails.
+    /// Removes the directory and returns any error.
     pub fn remove(mut self) -> Result<(), BenchError> {
         self.keep = true;
         fs::remove_dir_all(&self.path).map_err(|error| BenchError::io("removal", &self.path, error))
@@ -55,7 +55,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.keep {
-            // An error is on its way already; it says more than a second one about what it left behind.
+            // An earlier error is already being reported; it says more than one about the cleanup.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

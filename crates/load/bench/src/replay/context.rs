@@ -23,10 +23,10 @@ pub struct ReplayContext<'run> {
     pub plan: &'run Plan,
     pub root_path: &'run Path,
     pub tracker: DependencyTracker,
-    /// The directory of the run.
+    /// The run's directory.
     pub root: OwnedFd,
     image: Option<Arc<OwnedFd>>,
-    /// The file system refused `O_DIRECT` for the image.
+    /// True if the file system refused `O_DIRECT` for the image.
     pub image_is_buffered: bool,
     slots: Vec<Mutex<Option<Arc<OwnedFd>>>>,
     stop: &'run AtomicBool,
@@ -35,7 +35,7 @@ pub struct ReplayContext<'run> {
 }
 
 impl<'run> ReplayContext<'run> {
-    /// Opens the directory of the run, and the image of a block trace.
+    /// Opens the run's directory, and the image of a block trace.
     pub fn new(
         trace: &'run Trace,
         spec: &'run ReplaySpec,
@@ -73,7 +73,7 @@ impl<'run> ReplayContext<'run> {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Tells all threads that one of them cannot go on.
+    /// Stops all threads after one of them failed.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
         self.tracker.wake_all();

@@ -1,27 +1,27 @@
-//! Tracks the dependencies between calls of different threads: a call waits until those it depends on are done.
+//! Tracks the dependencies between calls of different threads: a call waits until those it depends on have completed.
 //!
-//! A resource (a descriptor, a file position, a name) counts the calls on it that are done. A call that needs `n` of
-//! them done waits for that count. Calls that may run side by side need the same count, that of the last call that had
-//! the resource for itself, so a count reached is a count that stays right.
+//! A resource (a descriptor, a file position, a name) counts its completed calls. A call that depends on `n` of them
+//! waits for that count. Calls that may run concurrently wait for the same count, that of the last exclusive call on
+//! the resource, so a count that has been reached stays valid.
 //!
-//! Waiters sleep: no lock is taken and nobody is woken unless somebody waits.
+//! Waiters sleep: without a waiter, no lock is taken and no wake-up is sent.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Resources share this many places to sleep.
+/// Number of wait queues, shared by all resources.
 const PLACES: usize = 64;
 
 /// Interval at which a waiter reads the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Calls on one resource that must be done before another call is made.
+/// Calls on one resource that must complete before another call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependency {
     /// Number of the resource.
     pub resource: u32,
-    /// Calls on it that must be done before.
+    /// Number of calls on it that must have completed.
     pub done: u32,
 }
 
@@ -32,7 +32,7 @@ struct Place {
     changed: Condvar,
 }
 
-/// The counts of all resources.
+/// The completion counts of all resources.
 #[derive(Debug)]
 pub struct DependencyTracker {
     done: Vec<AtomicU32>,
@@ -47,7 +47,7 @@ impl DependencyTracker {
         }
     }
 
-    /// Waits until `need` is met. False when `give_up` became true instead.
+    /// Waits until `need` is met. Returns false if `give_up` became true instead.
     pub fn wait(&self, need: Dependency, give_up: impl Fn() -> bool) -> bool {
         let count = self.count(need.resource);
         if count.load(Ordering::SeqCst) >= need.done {
@@ -71,7 +71,7 @@ impl DependencyTracker {
         met
     }
 
-    /// One more call on the resource is done.
+    /// Counts a completed call on the resource.
     pub fn pass(&self, resource: u32) {
         self.count(resource).fetch_add(1, Ordering::SeqCst);
         let place = self.place(resource);
@@ -81,7 +81,7 @@ impl DependencyTracker {
         }
     }
 
-    /// Makes every waiter look whether it is to give up.
+    /// Wakes every waiter to check whether it must give up.
     pub fn wake_all(&self) {
         for place in &self.places {
             place.changed.notify_all();

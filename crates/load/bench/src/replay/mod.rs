@@ -1,17 +1,17 @@
-//! Replays a trace of calls on any directory, and measures how each call was answered.
+//! Replays a trace of calls on any directory, and measures the response to each call.
 //!
-//! Before the window, the directories and files that the trace finds and does not make are prepared, with data
-//! wherever it reads them. In the window each traced thread has a thread here (threads of the trace that never lived
-//! at the same time may share one), which makes the calls of its trace in their order. Between threads the order is
-//! kept where calls depend on each other: a descriptor is used after it was opened and closed after its last use,
-//! calls that move one file position follow each other, and so do calls that make or remove a name.
+//! Before the window, the directories and files that the trace uses and does not create are prepared, with data in
+//! the ranges that it reads. In the window each traced thread has a thread here (threads of the trace whose lifetimes
+//! do not overlap may share one), which makes the calls of its trace in order. Order between threads is preserved for
+//! dependent calls: a descriptor is used after its open and closed after its last use; calls that move one file
+//! position stay in order, and so do calls that create or remove a name.
 //!
-//! What it does not do: repeat what the trace's programs did between their calls (a thread that is late does not wait
-//! longer), follow symbolic links, leave its own directory, or hide anything. What was left out, and each call that
-//! failed although it had not, is counted by reason.
+//! The replay does not repeat the computation between calls (a late thread does not wait longer), follow symbolic
+//! links, leave its own directory, or hide anything. Calls that were skipped, and calls that failed although they had
+//! succeeded in the trace, are counted by reason.
 //!
-//! A trace is of one layer. Requests of the block layer are made on one image file, past the page cache where the
-//! file system allows it; their numbers are no more comparable to those of system calls than the traces are.
+//! A trace is of one layer. Requests of the block layer go to one image file, with direct I/O if the file system
+//! supports it; their numbers are as little comparable to those of system calls as the traces are.
 
 mod context;
 mod dependencies;
@@ -50,31 +50,32 @@ use crate::window::{CountCalls, Moved, Window};
 pub use self::outcome::{CallError, KindOutcome, Replay, ReplayOutcome};
 pub(crate) use self::replay_thread::BUFFERED;
 
-/// Progress is reported, and the stop flag looked at, at least so often.
+/// Largest interval between progress reports and checks of the stop flag.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// Descriptors that the process needs beside those of the trace.
+/// Descriptors that the process needs in addition to the trace's.
 const DESCRIPTORS_OF_OURS: u64 = 64;
 
-/// A replay allocates little on its threads' stacks.
+/// Stack size: a replay allocates little on its threads' stacks.
 const STACK_BYTES: usize = 256 << 10;
 
-/// When calls are made.
+/// The timing of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Speed {
-    /// Each as soon as those before it in its thread, and those it depends on, are done.
+    /// Each call as soon as the previous ones of its thread, and those it depends on, have completed.
     AsFastAsPossible,
-    /// At the time of the trace divided by this factor, counted from the start of the window: 1 is real time.
+    /// Each call at its time in the trace divided by this factor, counted from the start of the window: 1 is real
+    /// time.
     Scaled(f64),
 }
 
 impl Speed {
-    /// The pace of the trace itself.
+    /// The speed of the trace itself.
     pub const REAL_TIME: Self = Self::Scaled(1.0);
 }
 
-/// `asap`, `real`, or a factor of the trace's speed such as `2`, `x2` or `x0.5`.
+/// Parses `asap`, `real`, or a factor of the trace's speed such as `2`, `x2` or `x0.5`.
 impl FromStr for Speed {
     type Err = String;
 
@@ -91,42 +92,42 @@ impl FromStr for Speed {
     }
 }
 
-/// What becomes of `O_DIRECT`.
+/// The use of `O_DIRECT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DirectIo {
-    /// System calls as in the trace; block requests past the page cache.
+    /// System calls as in the trace; block requests with direct I/O.
     AsTraced,
     /// Everything goes through the page cache.
     Never,
 }
 
-/// How a trace is replayed.
+/// The specification of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplaySpec {
-    /// An existing directory; the run makes one of its own inside.
+    /// An existing directory; the run creates its own directory inside.
     pub directory: PathBuf,
-    /// When calls are made.
+    /// The timing of the calls.
     pub speed: Speed,
-    /// What becomes of `O_DIRECT`.
+    /// The use of `O_DIRECT`.
     pub direct: DirectIo,
-    /// Page cache when the window begins: `Cold` or `AsIs`.
+    /// Page cache state when the window begins: `Cold` or `AsIs`.
     pub cache: Cache,
-    /// Decides the contents.
+    /// Seed of the contents.
     pub seed: u64,
-    /// Leaves the files where they are.
+    /// Keeps the files after the run.
     pub keep_files: bool,
 }
 
 /// Replays `trace`.
 ///
-/// Raising `stop` ends it early with a partial outcome. The directory of the run is removed in every case, unless the
+/// Raising `stop` ends it early with a partial outcome. The run's directory is always removed, unless the
 /// specification keeps it.
 ///
 /// # Errors
 /// Before anything is touched: a contradiction in specification or trace, too little space, too many open files.
-/// Later: preparing failed, or the file system can take no more (full, read-only, gone). Any other call that fails is
-/// counted in the outcome.
+/// Later: a failed preparation, or a file system that accepts no more calls (full, read-only, gone). Any other failed
+/// call is counted in the outcome.
 pub fn run(
     trace: &Trace,
     spec: &ReplaySpec,
@@ -197,7 +198,7 @@ fn validate(trace: &Trace, spec: &ReplaySpec) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Makes room for the open files of the trace, up to what this user may have.
+/// Raises the limit of open files to the trace's need, up to the user's hard limit.
 fn allow_descriptors(needed: u64) -> Result<(), BenchError> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -301,7 +302,7 @@ fn collect(
                         context.tracker.wake_all();
                     }
                 }
-                // Only a thread that panicked ends without an answer; the scope passes the panic on.
+                // Only a thread that panicked ends without an answer; the scope propagates the panic.
                 Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
             }
         };
@@ -311,7 +312,7 @@ fn collect(
     answers
 }
 
-/// A few words for people.
+/// Name of the layer in records.
 fn layer_name(layer: Layer) -> &'static str {
     match layer {
         Layer::SystemCalls => "system_calls",

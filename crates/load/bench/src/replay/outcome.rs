@@ -1,4 +1,4 @@
-//! What a replay measured, and its record.
+//! The measurements of a replay, and their record.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,80 +19,80 @@ use crate::progress::Progress;
 use crate::window::WindowOutcome;
 use crate::workload::{Measurement, Outcome, Workload, usage_counters};
 
-/// What one kind of call did.
+/// The outcome of one kind of call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KindOutcome {
-    /// Calls made, failed ones included.
+    /// Number of calls, including failed ones.
     pub count: u64,
-    /// Bytes really moved.
+    /// Bytes actually transferred.
     pub bytes: u64,
     /// Response time of each call.
     pub latency: LatencyHistogram,
-    /// Sum of the response times in the trace, over calls that have one there.
+    /// Sum of the response times recorded in the trace.
     pub recorded_ns: u64,
-    /// Calls that have a response time in the trace.
+    /// Number of calls with a recorded response time.
     pub recorded_count: u64,
 }
 
-/// Calls of one kind that failed alike.
+/// Calls of one kind that failed with the same error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct CallError {
     /// Kind of call.
     pub call: &'static str,
-    /// What the system answered, with its number; or that the call succeeded although it had failed.
+    /// The system's error with its number; or that the call succeeded although it failed in the trace.
     pub answer: String,
 }
 
-/// A replay.
+/// The outcome of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayOutcome {
-    /// How it was replayed.
+    /// The specification of the replay.
     pub spec: ReplaySpec,
-    /// Layer of trace and numbers.
+    /// Layer of the trace and of the numbers.
     pub layer: Layer,
-    /// Where the trace comes from.
+    /// The trace's source.
     pub origin: String,
-    /// Calls of the trace.
+    /// Number of calls in the trace.
     pub trace_calls: u64,
-    /// Length of the trace, from its first call's start to its last one's.
+    /// Length of the trace, from the start of its first call to the start of its last.
     pub trace_ns: u64,
     /// Threads of the trace.
     pub traced_threads: u64,
     /// Threads of the replay.
     pub threads: u64,
-    /// What the trace's reader left out, by reason.
+    /// Entries that the trace's reader skipped, by reason.
     pub skipped: BTreeMap<String, u64>,
-    /// What the replay left out or changed, by reason.
+    /// Calls that the replay skipped or changed, by reason.
     pub left_out: BTreeMap<&'static str, u64>,
-    /// Calls that answered otherwise than in the trace.
+    /// Calls whose result differs from the trace.
     pub unexpected: BTreeMap<CallError, u64>,
-    /// Calls that failed as they had in the trace.
+    /// Calls that failed as they did in the trace.
     pub expected_errors: u64,
-    /// Reads and writes that moved less than in the trace.
+    /// Reads and writes that transferred less than in the trace.
     pub short_transfers: u64,
-    /// Bytes of data in the files that were prepared.
+    /// Bytes of data in the prepared files.
     pub prepared_bytes: u64,
-    /// Files that were prepared.
+    /// Number of prepared files.
     pub prepared_files: u64,
-    /// How the cache was emptied.
+    /// The method used to drop the caches.
     pub cache_method: CacheMethod,
-    /// False when the run was stopped, or the trace itself is not whole.
+    /// False if the run was stopped, or the trace itself is incomplete.
     pub complete: bool,
-    /// When the window began (wall clock).
+    /// Start of the window (wall clock).
     pub started_unix_ns: u64,
-    /// From the start to the end of the last call.
+    /// From the start of the window to the end of the last call.
     pub elapsed_ns: u64,
-    /// By kind of call.
+    /// Outcomes by kind of call.
     pub kinds: BTreeMap<&'static str, KindOutcome>,
-    /// How long after its time each call was made; empty when as fast as possible.
+    /// Delay of each call after its due time; empty if the calls are made as fast as possible.
     pub lateness: LatencyHistogram,
-    /// Threads of the replay together.
+    /// Processor use of all replay threads together.
     pub workers: WorkerUse,
-    /// What the system counted.
+    /// The system's counters.
     pub window: WindowOutcome,
-    /// Where the files are, when they were kept.
+    /// The directory of the files, if they were kept.
     pub kept_directory: Option<PathBuf>,
-    /// Why the directory is still there, when removing it failed.
+    /// Why the directory could not be removed.
     pub leftover: Option<String>,
 }
 
@@ -178,7 +178,7 @@ impl ReplayOutcome {
         all
     }
 
-    /// Differences, and what the reader of the trace left out; each is a line for people.
+    /// Caveats for people, one per line: entries skipped by the trace's reader, and differences from the trace.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let skipped = self.skipped.iter();
@@ -189,7 +189,7 @@ impl ReplayOutcome {
         notes
     }
 
-    /// What the replay did otherwise than the trace; each is a line for people.
+    /// Differences from the trace, one human-readable line each.
     #[must_use]
     pub fn differences(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -209,7 +209,7 @@ impl ReplayOutcome {
         notes
     }
 
-    /// What each kind of call did.
+    /// One sample per kind of call.
     pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let window = TimedWindow::of(self.elapsed_ns);
         let kinds = self.kinds.iter();
@@ -218,7 +218,7 @@ impl ReplayOutcome {
             .collect()
     }
 
-    /// How time was kept, for people.
+    /// The timing of the calls, in words.
     #[must_use]
     pub fn pace(&self) -> String {
         match self.spec.speed {
@@ -302,7 +302,7 @@ impl ReplayOutcome {
         outcome.fact("absent", &self.window.absent);
     }
 
-    /// Length, response times and lateness, for people.
+    /// Human-readable summary: duration, response times and lateness.
     fn describe(&self) -> String {
         let us = |ns: u64| nearest_f64(ns) / 1e3;
         let mut text = format!(
@@ -336,14 +336,14 @@ impl ReplayOutcome {
     }
 }
 
-/// A trace to be replayed on a directory.
+/// A trace to replay on a directory.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// What is replayed.
+    /// The trace.
     pub trace: Trace,
-    /// What the outcome is to note of the trace.
+    /// Notes about the trace for the outcome.
     pub trace_notes: Vec<String>,
-    /// Where and how.
+    /// The specification.
     pub spec: ReplaySpec,
 }
 

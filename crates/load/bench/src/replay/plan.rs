@@ -1,4 +1,4 @@
-//! Who makes which call, and which calls of other threads must be done before.
+//! Assigns calls to threads, and computes the dependencies between calls of different threads.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -10,21 +10,21 @@ use super::dependencies::Dependency;
 use super::initial::Initial;
 use crate::error::BenchError;
 
-/// How a trace is replayed, worked out before anything is touched.
+/// The plan of a replay, computed before anything is touched.
 #[derive(Debug)]
 pub struct Plan {
-    /// What must be there before.
+    /// The initial state.
     pub initial: Initial,
-    /// Calls of each thread of the replay, as places in the trace, ascending.
+    /// Calls of each replay thread, as ascending indexes into the trace.
     pub replay_threads: Vec<Vec<u32>>,
     /// Threads of the trace.
     pub traced_threads: u64,
-    /// Resources that more than one thread uses.
+    /// Number of resources used by more than one thread.
     pub resources: u32,
-    /// Most descriptors open at one time, in the order of the trace.
+    /// Largest number of simultaneously open descriptors, in trace order.
     pub open_files_max: u64,
     needs: Vec<Dependency>,
-    /// Where the needs of each call begin; one more than there are calls.
+    /// Index of each call's first dependency; one more entry than there are calls.
     starts: Vec<u32>,
 }
 
@@ -32,7 +32,7 @@ impl Plan {
     /// Plans a trace whose calls are in order.
     ///
     /// # Errors
-    /// When there are more calls than can be counted.
+    /// If there are more calls or dependencies than can be counted.
     pub fn of(trace: &Trace) -> Result<Self, BenchError> {
         let count = u32::try_from(trace.calls.len()).map_err(|_| {
             let problem = format!("{} calls, expected at most 2^32", trace.calls.len());
@@ -74,7 +74,7 @@ impl Plan {
         })
     }
 
-    /// What the call at `place` waits for, and passes when it is done.
+    /// The dependencies that the call at `place` waits for, and whose resources it passes when it completes.
     pub fn needs(&self, place: u32) -> &[Dependency] {
         let place = index(place);
         &self.needs[index(self.starts[place])..index(self.starts[place + 1])]
@@ -89,7 +89,7 @@ fn index(number: u32) -> usize {
     usize::try_from(number).expect("it counts things in memory")
 }
 
-/// Gives each traced thread a thread: its own, or that of a thread that had made its last call before.
+/// Assigns each traced thread a replay thread: a new one, or that of a thread whose last call came earlier.
 fn replay_threads(calls: &[Call]) -> (Vec<Vec<u32>>, HashMap<u32, u32>) {
     let mut last_of_thread = HashMap::new();
     for (place, call) in (0_u32..).zip(calls) {
@@ -122,22 +122,22 @@ fn replay_threads(calls: &[Call]) -> (Vec<Vec<u32>>, HashMap<u32, u32>) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Side by side with other calls of this mode.
+    /// May run concurrently with other calls of this mode.
     Shared,
-    /// After all calls before, and before all calls after.
+    /// Exclusive: after all earlier calls, and before all later ones.
     Alone,
 }
 
-/// Calls on one resource so far, in the order of the trace.
+/// Calls on one resource so far, in trace order.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     all: u32,
-    /// Calls up to the last one that was alone, itself included.
+    /// Calls up to and including the last exclusive one.
     until_alone: u32,
 }
 
 impl Count {
-    /// Calls that must be done before the next one, of `mode`.
+    /// Number of calls that must complete before the next one, which has `mode`.
     fn next(&mut self, mode: Mode) -> u32 {
         let before = match mode {
             Mode::Shared => self.until_alone,
@@ -154,7 +154,7 @@ impl Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Resource {
     Handle(Handle),
-    /// The file position that the handle and its duplicates share, by the first of them.
+    /// The file position shared by a handle and its duplicates, identified by the first of them.
     Position(Handle),
     Name(Name),
 }
@@ -162,7 +162,7 @@ enum Resource {
 #[derive(Clone, Copy, Debug)]
 enum Users {
     One(u32),
-    /// More than one thread, and the number that the resource has because of it.
+    /// More than one thread; the resource's number.
     More(u32),
 }
 
@@ -170,7 +170,7 @@ struct Resources {
     users: HashMap<Resource, Users>,
     shared: u32,
     first_handle: HashMap<Handle, Handle>,
-    /// Directories that are made, removed or renamed, above each name.
+    /// For each name, the directories above it that are created, removed or renamed.
     above: HashMap<Name, Vec<Name>>,
 }
 
@@ -218,7 +218,7 @@ impl Resources {
         }
     }
 
-    /// Replaces `uses` by what the call uses and how.
+    /// Replaces `uses` with the resources that the call uses, and their modes.
     fn uses_of(&self, call: &Call, uses: &mut Vec<(Resource, Mode)>) {
         uses.clear();
         match call.action {
@@ -280,7 +280,7 @@ impl Resources {
     }
 }
 
-/// A call counts once on a resource, in the stricter mode: a second need of it would wait for the call itself.
+/// A call counts once per resource, in the stricter mode: a second dependency on it would wait for the call itself.
 fn add(uses: &mut Vec<(Resource, Mode)>, resource: Resource, mode: Mode) {
     match uses.iter_mut().find(|(used, _)| *used == resource) {
         Some((_, used)) if mode == Mode::Alone => *used = mode,
@@ -381,7 +381,7 @@ mod tests {
             },
         );
         trace.push(1, 3, Action::Write { handle, bytes: 1 });
-        // `handle` is used by one thread alone; the position, and the copy, by two.
+        // Only one thread uses `handle`; two use the position, and the copy.
         assert_eq!(needs(&trace), [vec![0], vec![0], vec![1, 1], vec![2]]);
     }
 

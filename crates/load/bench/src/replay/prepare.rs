@@ -1,4 +1,4 @@
-//! Makes what must be there before the window.
+//! Creates the initial state before the window.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ pub const IMAGE: &str = "image";
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Progress is reported, and the stop flag looked at, after so many small files.
+/// Number of small files between progress reports and checks of the stop flag.
 const BATCH: usize = 256;
 
-/// What was made.
+/// The prepared files.
 #[derive(Debug, Default)]
 pub struct Prepared {
     pub files: Vec<PathBuf>,
 }
 
-/// Makes directories and files below `root` and syncs them. Stops early, without an error, when `stop` is raised.
+/// Creates directories and files below `root` and syncs them. Stops early, without an error, if `stop` is raised.
 pub fn prepare(
     initial: &Initial,
     root: &Path,

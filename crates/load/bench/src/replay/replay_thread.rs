@@ -1,4 +1,4 @@
-//! One thread of a replay: makes its calls in order, at their time or as soon as it may, and times each.
+//! One thread of a replay: makes its calls in order, at their due time or as soon as possible, and times each.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::error::BenchError;
 use crate::file::elapsed_ns;
 use crate::processor::WorkerUse;
 
-/// A sleeper looks at the stop flag at least so often.
+/// Largest interval at which a sleeping thread checks the stop flag.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 
 const NOT_OPEN: &str =
@@ -24,7 +24,7 @@ const NOT_OPEN: &str =
 const CUT: &str = "transfer cut to 64 MiB";
 pub const BUFFERED: &str = "block request through the page cache, as O_DIRECT was refused or turned off";
 
-/// What one thread did.
+/// The outcome of one thread.
 #[derive(Debug, Default)]
 pub struct ThreadOutcome {
     pub kinds: BTreeMap<&'static str, KindOutcome>,
@@ -58,11 +58,11 @@ impl<'run> ReplayThread<'run> {
         }
     }
 
-    /// Makes all calls, from `start` on. An error is one after which no further call makes sense.
+    /// Makes all calls, beginning at `start`. Returns an error only if further calls would be meaningless.
     pub fn run(mut self, start: Timespec) -> Result<ThreadOutcome, BenchError> {
         let before = WorkerUse::of_this_thread();
         let context = self.context;
-        // The kernel may otherwise wake a sleeper 50 us late, to save power.
+        // The kernel may otherwise wake a sleeping thread 50 us late, to save power.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let first_ns = context.trace.calls.first().map_or(0, |call| call.at_ns);
         for (number, place) in (1_u64..).zip(self.calls) {
@@ -96,7 +96,7 @@ impl<'run> ReplayThread<'run> {
         }
     }
 
-    /// Sleeps until the call is due. False when the run was stopped.
+    /// Sleeps until the call is due. Returns false if the run was stopped.
     fn wait_for_time(&self, start: Timespec, due_ns: Option<u64>) -> bool {
         while let Some(due_ns) = due_ns {
             let now_ns = since_ns(start);
@@ -104,7 +104,7 @@ impl<'run> ReplayThread<'run> {
                 break;
             }
             let until = after(start, due_ns.min(now_ns.saturating_add(SLEEP_NS_MAX)));
-            // Woken early, by a signal, it looks again.
+            // After an early wake-up by a signal, the loop checks the time again.
             let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &until);
         }
         !self.context.stopped()
@@ -152,7 +152,7 @@ impl<'run> ReplayThread<'run> {
 
     fn judge_success(&mut self, call: &Call, answer: Answer) {
         if let Outcome::Failed(errno) = call.outcome {
-            // What it opened is closed again: in the trace nothing used or closed it.
+            // A descriptor that it opened is closed again: in the trace no call uses or closes it.
             let answer = format!(
                 "succeeded, had failed with {}",
                 describe(Errno::from_raw_os_error(errno))
@@ -210,7 +210,7 @@ impl<'run> ReplayThread<'run> {
     }
 }
 
-/// Errors that say that the file system takes no more calls, or none that mean anything.
+/// Errors after which the file system accepts no more calls, or only meaningless ones.
 fn ends_the_run(errno: Errno) -> bool {
     const ENDS: [Errno; 8] = [
         Errno::NOSPC,
@@ -247,7 +247,7 @@ fn after(start: Timespec, ns: u64) -> Timespec {
     }
 }
 
-/// `at_ns / factor`, as exact as a thousandth of a factor allows.
+/// `at_ns / factor`, in the precision of floating-point seconds.
 fn scaled_ns(at_ns: u64, factor: f64) -> u64 {
     let seconds = std::time::Duration::from_nanos(at_ns).as_secs_f64() / factor;
     std::time::Duration::try_from_secs_f64(seconds)

@@ -1,4 +1,4 @@
-//! One call of a trace as one system call.
+//! Executes one call of a trace as one system call.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -15,41 +15,41 @@ use super::{DirectIo, descriptor};
 use crate::data::AlignedMemory;
 use crate::order::mixed;
 
-/// Largest transfer of one call; the kernel itself cuts at 2 GiB.
+/// Largest transfer of one call; the kernel itself limits transfers to 2 GiB.
 pub const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 
-/// A read whose answer is known asks for no more than this, or than what it had got.
+/// A read with a known result requests at most this, or the recorded result if that is larger.
 const READ_BYTES_BEYOND_ANSWER: u64 = 1 << 20;
 
-/// Buffer of one `getdents`, as the C library's.
+/// Buffer size of one `getdents`, as in the C library.
 const LISTING_BYTES: usize = 32 << 10;
 
-/// Descriptors that a call works on, looked up before it is timed.
+/// The descriptors that a call uses, looked up before it is timed.
 #[derive(Debug)]
 pub enum Operands {
-    /// The call works on names, or makes its descriptor.
+    /// None: the call uses names, or opens a descriptor.
     None,
     /// One descriptor, shared with other calls.
     One(Arc<OwnedFd>),
     /// A source and a destination.
     Two(Arc<OwnedFd>, Arc<OwnedFd>),
-    /// One that the call closes.
+    /// A descriptor that the call closes.
     Owned(Option<OwnedFd>),
 }
 
-/// What a successful call answered.
+/// The result of a successful call.
 #[derive(Debug)]
 pub enum Answer {
-    /// Nothing that matters.
+    /// No relevant result.
     Nothing,
-    /// So many bytes.
+    /// Number of bytes transferred.
     Moved(u64),
-    /// A descriptor.
+    /// A new descriptor.
     Opened(OwnedFd),
 }
 
 impl Operands {
-    /// `None` when a descriptor is not open.
+    /// `None` if a descriptor is not open.
     pub fn of(context: &ReplayContext<'_>, action: Action) -> Option<Self> {
         match action {
             Action::Close { handle } => Some(Self::Owned(Some(context.take(handle)?))),
@@ -100,14 +100,14 @@ impl Operands {
     }
 }
 
-/// Memory of one thread to write from and to read into; each grows to the largest call.
+/// Write and read buffers of one thread; each grows to the largest call.
 #[derive(Debug)]
 pub struct Buffers {
     seed: u64,
     written: u64,
     content: AlignedMemory,
     memory: AlignedMemory,
-    /// Bytes of the call at hand.
+    /// Length of the current call.
     length: usize,
 }
 
@@ -122,7 +122,7 @@ impl Buffers {
         }
     }
 
-    /// Prepares for `call`. True when it is too large and will be cut.
+    /// Prepares the buffers for `call`. Returns true if the call is too large and will be cut.
     pub fn make_room(&mut self, call: &Call) -> bool {
         let asked = transfer_bytes(call.action);
         let takes = reads(call.action) || matches!(call.action, Action::Copy { .. });
@@ -145,7 +145,7 @@ impl Buffers {
         bytes > cut
     }
 
-    /// Makes each block that is written differ from all others.
+    /// Makes each written block unique.
     fn stamp(&mut self) {
         for block in self.content.as_mut_slice()[..self.length].chunks_mut(4096) {
             self.written = self.written.wrapping_add(1);
@@ -172,7 +172,7 @@ fn random_memory(length: usize, seed: u64) -> AlignedMemory {
     memory
 }
 
-/// Makes the call.
+/// Executes the call.
 pub fn execute(
     context: &ReplayContext<'_>,
     action: Action,
@@ -294,7 +294,7 @@ fn seek_from(offset: i64, whence: Whence) -> Result<SeekFrom, Errno> {
     })
 }
 
-/// The flags of a trace as the system numbers them. Links are never followed: the trace's names are text inside the
+/// The system's flags for the trace's open flags. Links are never followed: the trace's names are paths inside the
 /// root, and a link could lead out of it.
 fn open_flags(flags: OpenFlags, direct: DirectIo) -> OFlags {
     let mut found = OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -321,7 +321,7 @@ fn open_flags(flags: OpenFlags, direct: DirectIo) -> OFlags {
     found
 }
 
-/// Bytes that the call asks to move; 0 for calls that move none.
+/// Bytes that the call requests to transfer; 0 for calls that transfer none.
 pub const fn transfer_bytes(action: Action) -> u64 {
     match action {
         Action::Read { bytes, .. }
@@ -371,7 +371,7 @@ pub fn path_of(context: &ReplayContext<'_>, action: Action) -> PathBuf {
     opened.map_or_else(|| root.to_owned(), |path| root.join(path))
 }
 
-/// Where in the file, for messages.
+/// The file offset of the call, for messages.
 pub const fn offset_of(action: Action) -> Option<u64> {
     match action {
         Action::ReadAt { offset, .. }

@@ -1,4 +1,4 @@
-//! Replays from the outside: what is on the file system afterwards, what was counted, and in which order.
+//! Tests of complete replays: the resulting files, the counts, and the order of calls.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn open(trace: &mut Trace, thread: u32, path: &str, flags: OpenFlags) -> Handle 
     handle
 }
 
-/// Each call a microsecond after the one before.
+/// Each call is a microsecond after the previous one.
 fn push(trace: &mut Trace, thread: u32, action: Action) {
     let at_ns = u64::try_from(trace.calls.len()).unwrap() * 1000;
     trace.push(thread, at_ns, action);
@@ -141,7 +141,7 @@ fn threads_keep_the_order_of_descriptors_and_positions() {
     let directory = tempfile::tempdir().unwrap();
     let mut trace = Trace::new(Layer::SystemCalls, "test");
     for round in 0..ROUNDS {
-        // Opened, written by turns and closed by three different threads; the third removes it.
+        // Opened, written in turn and closed by three different threads; the third removes it.
         let path = format!("f{}", round % 3);
         let handle = open(&mut trace, 1, &path, OpenFlags::READ_WRITE.creating());
         for thread in [2, 3, 1, 2] {
@@ -164,7 +164,7 @@ fn threads_keep_the_order_of_descriptors_and_positions() {
     let outcome = replayed(&trace, &spec(directory.path()));
     assert_eq!(outcome.threads, 3);
     assert_eq!(count(&outcome, "unlink"), u64::from(ROUNDS));
-    // The reads wait for the open only, not for the writes of other threads.
+    // The reads wait only for the open, not for the writes of other threads.
     assert_eq!(outcome.unexpected, std::collections::BTreeMap::new());
     assert_eq!(outcome.left_out, std::collections::BTreeMap::new());
 }
@@ -398,7 +398,8 @@ const SAMPLES: [(Format, &str); 5] = [
     ),
 ];
 
-/// Samples with bytes changed, cut, doubled and put together, and plain noise: an answer comes, of whatever kind.
+/// Samples with bytes changed, cut, duplicated and concatenated, and plain noise: the parser returns a result or an
+/// error.
 #[test]
 fn no_trace_panics_in_reader_or_plan() {
     let words = [

@@ -1,8 +1,8 @@
 //! A ring, its slots and their memory.
 //!
-//! INVARIANT: memory that the kernel may still use is never moved or freed. Each slot owns its memory for as long as the
-//! queue lives, is lent out only while nothing is in flight in it, and the queue waits for everything in flight
-//! before it is dropped, also when a panic drops it.
+//! INVARIANT: memory that the kernel may still use is never moved or freed. Each slot owns its memory for the
+//! lifetime of the queue and lends it out only while no operation is in flight in it; before it is dropped, the queue
+//! waits for all operations in flight, even if it is dropped by a panic.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,7 +14,7 @@ use io_uring::{IoUring, opcode};
 use crate::data::AlignedMemory;
 use crate::error::BenchError;
 
-/// What a slot asks the kernel for.
+/// The operation that a slot submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// The rest of a read.
@@ -27,23 +27,23 @@ pub enum Call {
     Fdatasync,
 }
 
-/// One answer of the kernel.
+/// One completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
     pub slot: usize,
-    /// Bytes moved, or a negative errno.
+    /// Bytes transferred, or a negative errno.
     pub result: i32,
 }
 
-/// A ring with as many slots as operations may be in flight.
+/// A ring with one slot per operation in flight.
 pub struct Queue {
     ring: IoUring,
     slots: Vec<Slot>,
-    /// The memory of the slots is registered: the kernel need not look up its pages each time.
+    /// True if the slots' memory is registered: the kernel need not look up its pages each time.
     is_registered: bool,
-    /// Submitted and not yet answered.
+    /// Submitted and not yet completed.
     in_flight: usize,
-    /// Put into the ring and not yet given to the kernel.
+    /// Pushed to the ring and not yet submitted.
     waiting: usize,
     answers: Vec<Completion>,
 }
@@ -54,9 +54,10 @@ struct Slot {
 }
 
 impl Queue {
-    /// A ring for `depth` operations of up to `record_bytes` on `file`, which must stay open for as long as the queue.
+    /// Creates a ring for `depth` operations of up to `record_bytes` on `file`, which must stay open for the lifetime
+    /// of the queue.
     ///
-    /// It belongs to the thread that calls this.
+    /// The ring belongs to the calling thread.
     pub fn new(depth: u32, record_bytes: usize, file: BorrowedFd<'_>) -> Result<Self, BenchError> {
         let ring = new_ring(depth).map_err(|source| BenchError::Ring { source })?;
         let registered = ring.submitter().register_files(&[file.as_raw_fd()]);
@@ -78,33 +79,34 @@ impl Queue {
         Ok(queue)
     }
 
-    /// The memory of a slot in which nothing is in flight.
+    /// The memory of an idle slot.
     ///
     /// # Panics
-    /// When something is.
+    /// If an operation is in flight in the slot.
     pub fn memory(&mut self, slot: usize) -> &mut [u8] {
         let slot = &mut self.slots[slot];
         assert!(!slot.is_busy, "the kernel may still use the memory of this slot");
         slot.memory.as_mut_slice()
     }
 
-    /// Asks for the bytes from `done` of the slot's memory, at `offset` of the file. [`Self::wait`] submits it.
+    /// Requests the bytes from `done` of the slot's memory, at `offset` of the file. [`Self::wait`] submits the
+    /// request.
     ///
     /// # Panics
-    /// When something is in flight in the slot, or nothing is left of its memory.
+    /// If an operation is in flight in the slot, or nothing is left of its memory.
     pub fn push(&mut self, slot: usize, call: Call, done: usize, offset: u64) -> Result<(), BenchError> {
         let entry = self.entry(slot, call, done, offset);
         self.slots[slot].is_busy = true;
-        // SAFETY: the slot's memory lives as long as the queue, is not lent out while the slot is busy, and the
-        // queue waits for all answers before it is dropped. The file stays open, as `new` asks for.
+        // SAFETY: the slot's memory lives as long as the queue, is not lent out while the slot is busy, and the queue
+        // waits for all completions before it is dropped. The file stays open, as `new` requires.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        // A slot has one entry at most, and there is room for all slots.
+        // A slot has at most one entry, and the ring has an entry for each slot.
         pushed.expect("the ring has an entry for each slot");
         self.waiting += 1;
         Ok(())
     }
 
-    /// Submits what was pushed and waits for one answer at least, for `timeout_ns` at most.
+    /// Submits the pushed operations and waits up to `timeout_ns` for at least one completion.
     pub fn wait(&mut self, timeout_ns: Option<u64>) -> Result<&[Completion], BenchError> {
         let wanted = usize::from(self.in_flight + self.waiting > 0);
         let submitted = match timeout_ns {
@@ -118,7 +120,7 @@ impl Queue {
             _ => self.ring.submitter().submit_and_wait(wanted),
         };
         match submitted.map_err(|error| (error.raw_os_error(), error)) {
-            // Whatever was interrupted or timed out has been submitted; the next call waits again.
+            // Interrupted and timed-out calls have submitted their entries; the next call waits again.
             Ok(_) | Err((Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY), _)) => {}
             Err((_, source)) => return Err(BenchError::Ring { source }),
         }
@@ -129,7 +131,7 @@ impl Queue {
         Ok(&self.answers)
     }
 
-    /// Operations submitted or pushed, and not yet answered.
+    /// Operations pushed or submitted, and not yet completed.
     pub fn unanswered(&self) -> usize {
         self.in_flight + self.waiting
     }
@@ -170,7 +172,8 @@ impl Queue {
         entry.user_data(u64::try_from(number).expect("the number of a slot fits in 64 bits"))
     }
 
-    /// False when the kernel refuses, as it does above the limit of locked memory: operations work without it.
+    /// Registers the slots' memory. Returns false if the kernel refuses, as it does above the limit of locked memory:
+    /// operations work without it.
     fn register_memory(&mut self) -> bool {
         let vectors: Vec<libc::iovec> = self
             .slots
@@ -192,23 +195,23 @@ impl Drop for Queue {
     fn drop(&mut self) {
         while self.unanswered() > 0 {
             if self.wait(None).is_err() {
-                // The kernel takes no more calls on the ring, so it can't be asked when it is done with the memory:
-                // that is given up for good.
+                // The kernel accepts no more calls on the ring, so the end of its use of the memory cannot be
+                // determined: the memory is leaked.
                 for slot in self.slots.drain(..) {
                     std::mem::forget(slot);
                 }
                 return;
             }
         }
-        // The kernel takes a ring down in the background and would hold the file, and its blocks, until then. A ring
-        // that refuses this is taken down all the same.
+        // The kernel tears a ring down in the background and would hold the file, and its blocks, until then. A ring
+        // that refuses this is torn down all the same.
         let submitter = self.ring.submitter();
         let _ = submitter.unregister_files();
         let _ = submitter.unregister_buffers();
     }
 }
 
-/// A ring for one thread, which runs its completions when it waits; of an older kernel a plain one.
+/// Creates a ring for one thread, which runs completions when it waits; on an older kernel, a plain ring.
 fn new_ring(depth: u32) -> io::Result<IoUring> {
     let tuned = IoUring::builder()
         .setup_single_issuer()

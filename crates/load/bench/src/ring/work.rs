@@ -1,4 +1,4 @@
-//! What a worker with a ring does next.
+//! The loop of a worker with a ring.
 
 use std::sync::atomic::Ordering;
 
@@ -20,21 +20,21 @@ struct Operation {
     record: u64,
     offset: u64,
     generation: u32,
-    /// Bytes moved.
+    /// Bytes transferred.
     done: usize,
-    /// When the call was submitted; `None` while it waits in the ring.
+    /// Submission time of the call; `None` while it waits in the ring.
     start_ns: Option<u64>,
-    /// When the first call of the operation was submitted.
+    /// Submission time of the operation's first call.
     begun_ns: Option<u64>,
 }
 
 const STAMPED: &str = "calls are stamped before they are submitted";
 
-/// What a worker does beside its ring.
+/// A worker's state besides its ring.
 struct InFlight {
     /// `None` is a free slot.
     operations: Vec<Option<Operation>>,
-    /// When a free slot may be used again.
+    /// The earliest time at which each free slot may be reused.
     free_from_ns: Vec<u64>,
     /// A record that waits for another operation on it.
     held_back: Option<u64>,
@@ -44,8 +44,8 @@ struct InFlight {
 }
 
 impl InFlight {
-    /// Sets the start time of all calls that wait in the ring. Called right before they are submitted, whichever way
-    /// they came into the ring: no call completes without a start time.
+    /// Sets the start time of all calls that wait in the ring. Called right before they are submitted, regardless of
+    /// how they were pushed: no call completes without a start time.
     fn stamp(&mut self, now: u64) {
         for operation in self.operations.iter_mut().flatten() {
             operation.start_ns.get_or_insert(now);
@@ -55,7 +55,7 @@ impl InFlight {
 }
 
 impl Worker<'_> {
-    /// The loop of a worker with a ring. True when everything was done, or done for as long as asked.
+    /// The loop of a worker with a ring. Returns true if all records were processed or the time limit was reached.
     pub fn work_in_ring(
         &mut self,
         queue: &mut Queue,
@@ -74,7 +74,7 @@ impl Worker<'_> {
             measured_bytes: 0,
         };
         let done_bytes = shared.done_bytes_of(self.index);
-        // What earlier passes did.
+        // The counters continue across passes.
         in_flight.measured_bytes = done_bytes.load(Ordering::Relaxed);
         in_flight.begun = in_flight.measured_bytes / self.spec.record_bytes;
         let mut now = self.clock.now_ns();
@@ -118,7 +118,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Begins operations in free slots; when there is more to begin later, says when.
+    /// Starts operations in free slots; if more can start later, returns the time.
     fn fill(
         &mut self,
         queue: &mut Queue,
@@ -150,7 +150,7 @@ impl Worker<'_> {
                     self.order.next()
                 }
             };
-            // Two operations on one record have no order, and then nobody can say what it must hold.
+            // Two operations on one record have no order, so its content could not be verified.
             let is_busy = |operation: &Operation| operation.record == record;
             if self.check.is_some() && in_flight.operations.iter().flatten().any(is_busy) {
                 in_flight.held_back = Some(record);
@@ -195,7 +195,7 @@ impl Worker<'_> {
         queue.push(slot, call, 0, offset)
     }
 
-    /// One answer of the kernel: the operation is done, goes on, or has failed.
+    /// Handles one completion: the operation is complete, continues, or has failed.
     fn take(
         &mut self,
         queue: &mut Queue,
@@ -239,7 +239,7 @@ impl Worker<'_> {
                     self.check_read(queue, slot, operation)?;
                 } else {
                     latencies.write.add(latency_ns);
-                    // The log has one line for a write and its sync.
+                    // The log has one entry for a write and its sync.
                     if let Some(call) = sync_of(self.spec.mode)
                         && self.sync_is_due()
                     {
@@ -261,7 +261,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// A file that gives or takes nothing and says no error would loop for ever.
+    /// A transfer of 0 bytes without an error would loop forever.
     fn check_progress(&self, operation: Operation, moved: usize, length: usize) -> Result<(), BenchError> {
         if moved > 0 {
             return Ok(());
@@ -320,7 +320,7 @@ const fn name(call: Call) -> &'static str {
     }
 }
 
-/// A length in memory as a number of bytes in a file.
+/// Converts a length in memory to a number of bytes in a file.
 fn in_file(length: usize) -> u64 {
     u64::try_from(length).expect("lengths in memory fit in 64 bits")
 }

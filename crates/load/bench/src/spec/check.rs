@@ -1,29 +1,29 @@
-//! The checks of a description that need no system call on the target.
+//! Checks of a specification that need no system call on the target.
 
 use super::{Cache, DataPattern, DeviceAccess, Engine, FileSpec, Mode, Order, Pattern, Rate, Sharing};
 use crate::error::BenchError;
 use crate::placement::FilePlacement;
 
-/// Largest record: it is held in memory once for each operation in flight.
+/// Largest record: it is held in memory once per operation in flight.
 const RECORD_BYTES_MAX: u64 = 1 << 30;
 
-/// More threads than this are a mistyped number.
+/// A larger number of threads is taken for a typing error.
 const THREADS_MAX: u32 = 1024;
 
-/// The kernel's own limit on entries of a ring is 32768; deeper queues than this measure memory, not devices.
+/// The kernel's own limit on ring entries is 32768; queues deeper than this measure memory, not devices.
 const DEPTH_MAX: u32 = 4096;
 
-/// Open files, where a thread has several.
+/// Limit of open files, if a thread has several.
 const FILES_MAX: u64 = 1000;
 
-/// O_DIRECT wants at least this alignment on every device.
+/// O_DIRECT requires at least this alignment on every device.
 const SECTOR_BYTES: u64 = 512;
 
 impl FileSpec {
     /// Checks everything that needs no system call on the target.
     ///
     /// # Errors
-    /// [`BenchError::Spec`], naming the field, what was expected and what was found.
+    /// [`BenchError::Spec`] with the field, and the expected and found values.
     pub fn validate(&self) -> Result<(), BenchError> {
         self.check_sizes()?;
         self.check_memory()?;
@@ -90,7 +90,7 @@ impl FileSpec {
         Ok(())
     }
 
-    /// Buffers that do not fit would end the process, not the run.
+    /// Buffers that do not fit would end the process, not just the run.
     fn check_memory(&self) -> Result<(), BenchError> {
         let Engine::Psync = self.engine else {
             let depth = self.engine.depth();

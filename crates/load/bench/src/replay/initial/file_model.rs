@@ -1,21 +1,21 @@
-//! One file as the calls of a trace show it: how long it is, and how long it must have been at first.
+//! The model of one file, inferred from the calls of a trace: its size, and its minimum initial size.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::InitialFile;
 
-/// Parts read within this distance are filled together.
+/// Ranges read within this distance are filled together.
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// A file up to this size is filled whole; a larger one only where it is read, and has holes elsewhere.
+/// Files up to this size are filled completely; larger ones only in the ranges that are read, with holes elsewhere.
 const WHOLE_BYTES: u64 = 64 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileModel {
-    /// Where it was when the trace began; `None` when the trace made it.
+    /// Path at the start of the trace; `None` if the trace created the file.
     pub origin: Option<PathBuf>,
-    /// It was there, as opposed to perhaps there.
+    /// True if the file certainly existed at the start.
     pub must_exist: bool,
     pub size: u64,
     pub initial_size: u64,
@@ -39,7 +39,8 @@ impl FileModel {
         }
     }
 
-    /// The file has at least `size` bytes, and if nothing written explains it, it had them from the start.
+    /// Records that the file has at least `size` bytes; unless earlier writes explain them, it had them from the
+    /// start.
     pub fn must_have(&mut self, size: u64) {
         if size > self.size && !self.was_cut {
             self.initial_size = self.initial_size.max(size);
@@ -56,7 +57,7 @@ impl FileModel {
     }
 
     pub fn resize(&mut self, size: u64) {
-        // What is read beyond was never in the file that the trace found.
+        // Data read beyond this size was not in the initial file.
         self.was_cut |= size < self.size || size == 0;
         self.size = size;
     }
@@ -75,12 +76,12 @@ impl FileModel {
     }
 }
 
-/// Adds what a call reaches, in whole grains.
+/// Adds the range of a call, extended to whole grains.
 pub(super) fn insert_grains(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     insert_range(ranges, start / GRAIN_BYTES * GRAIN_BYTES, end);
 }
 
-/// Adds a range to ranges that are kept ascending and apart.
+/// Adds a range to an ascending set of disjoint ranges.
 fn insert_range(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     let (mut start, mut end) = (start, end);
     while let Some((&before, &until)) = ranges.range(..=end).next_back() {

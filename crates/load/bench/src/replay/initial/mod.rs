@@ -1,9 +1,9 @@
-//! What must be there before the first call: directories and files that the trace finds and does not make.
+//! The initial state of a trace: directories and files that the trace uses and does not create.
 //!
-//! The calls are followed in the order of their start through a model of the names, the file sizes and the file
-//! positions. A name that is used before anything makes it must exist; a file must be as long as the furthest read, or
-//! seek from its end, that nothing written before explains. What only the traced machine could know (what was in a file
-//! that the trace never reads, the size of one that it only appends to) is not invented.
+//! The calls are followed in start order through a model of the names, the file sizes and the file positions. A name
+//! that is used before the trace creates it must exist; a file must be as long as the furthest read, or seek from its
+//! end, that no earlier write explains. State that only the traced machine knew (the content of a file that the trace
+//! never reads, the size of one that it only appends to) is not invented.
 
 mod file_model;
 mod model;
@@ -19,23 +19,23 @@ use self::file_model::insert_grains;
 use self::model::Model;
 use super::prepare::IMAGE;
 
-/// Files and directories to be made before the window. Paths are relative to the directory of the run.
+/// Files and directories to create before the window. Paths are relative to the run's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Initial {
-    /// Each after its parent.
+    /// Directories, parents first.
     pub directories: BTreeSet<PathBuf>,
-    /// Files.
+    /// Files by path.
     pub files: BTreeMap<PathBuf, InitialFile>,
-    /// Bytes that the trace writes beyond what the files have.
+    /// Bytes that the trace writes beyond the initial size of the files.
     pub grown_bytes: u64,
 }
 
-/// A file to be made.
+/// A file to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitialFile {
-    /// Its size.
+    /// The file's size.
     pub bytes: u64,
-    /// Where it has data, as start and end, ascending and apart.
+    /// Ranges with data, as start and end, ascending and disjoint.
     pub filled: Vec<(u64, u64)>,
 }
 
@@ -46,13 +46,14 @@ impl Initial {
         parts.map(|(start, end)| end - start).fold(0, u64::saturating_add)
     }
 
-    /// An upper bound of the space that preparation and replay take.
+    /// An upper bound of the space needed by preparation and replay.
     pub fn bytes_needed(&self) -> u64 {
         self.filled_bytes().saturating_add(self.grown_bytes)
     }
 
-    /// Gives the image of a block trace data wherever the trace writes. A device has all its blocks; an image with holes
-    /// would make the file system commit an allocation with every flush, which the traced device never saw.
+    /// Fills the image of a block trace in the ranges that the trace writes. A device has all its blocks; an image
+    /// with holes would make the file system commit an allocation with every flush, which the traced device never
+    /// did.
     pub fn fill_written_blocks(&mut self, trace: &Trace) {
         let Some(image) = self.files.get_mut(Path::new(IMAGE)) else {
             return;
@@ -70,7 +71,7 @@ impl Initial {
         self.grown_bytes = 0;
     }
 
-    /// Follows the calls of `trace`.
+    /// Infers the initial state from the calls of `trace`.
     pub fn of(trace: &Trace) -> Self {
         let mut model = Model::new(trace);
         for call in &trace.calls {

@@ -1,4 +1,4 @@
-//! The names, files and positions of a trace, followed from call to call.
+//! Model of the names, files and positions of a trace, updated call by call.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(super) struct Model<'trace> {
     initial_directories: BTreeSet<PathBuf>,
     /// Paths that the trace uses as directories anywhere.
     known_directories: HashSet<PathBuf>,
-    /// Directories that were renamed so far, from and to.
+    /// Directories renamed so far, from and to.
     moved: Vec<(PathBuf, PathBuf)>,
     open: HashMap<Handle, Open>,
     /// File and position of each open file; duplicates share one.
@@ -202,7 +202,7 @@ impl<'trace> Model<'trace> {
         path.to_owned()
     }
 
-    /// Something exists at `path`: what it is, made to be there from the start when nothing made it.
+    /// The node at `path`; if the trace did not create one, it existed from the start.
     fn found(&mut self, path: &Path) -> Node {
         if path == Path::new(".") {
             return Node::Directory;
@@ -230,7 +230,7 @@ impl<'trace> Model<'trace> {
         node
     }
 
-    /// A file is made at `path` unless it is there: whether it is shows in what is read from it.
+    /// The node at `path`, created unless it exists: later reads show whether it did.
     fn created(&mut self, path: &Path, exclusive: bool) -> Node {
         match self.nodes.get(path) {
             Some(Node::Absent) | None => {}
@@ -266,7 +266,7 @@ impl<'trace> Model<'trace> {
         }
     }
 
-    /// Where something that is at `path` was when the trace began.
+    /// The path, at the start of the trace, of a file that is at `path` now.
     fn origin(&self, path: &Path) -> PathBuf {
         let mut origin = path.to_owned();
         for (from, to) in self.moved.iter().rev() {
@@ -362,7 +362,7 @@ impl<'trace> Model<'trace> {
         }
         if layer == Layer::Block {
             let mut image = self.image;
-            // The image is there at its full length from the start, as a device is.
+            // The image has its full length from the start, as a device does.
             image.initial_size = image.size;
             initial.grown_bytes = image.grown;
             initial.files.insert(PathBuf::from(IMAGE), image.into_initial());
@@ -371,7 +371,8 @@ impl<'trace> Model<'trace> {
     }
 }
 
-/// Paths that calls use as directories: above another name, listed, opened, made or removed as one.
+/// Paths that calls use as directories: parents of a name, and names listed, opened, created or removed as
+/// directories.
 fn directories_of(trace: &Trace) -> HashSet<PathBuf> {
     let mut found: HashSet<PathBuf> = trace
         .names()
