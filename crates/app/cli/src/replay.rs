@@ -1,4 +1,4 @@
-//! `tidegate replay`: a trace of calls, made again on any directory.
+//! `tidegate replay`: replays a call trace on any directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,33 +26,34 @@ use crate::output;
                   Exit codes: 0 done, 1 stopped before its end or calls answered otherwise, 2 could not do it."
 )]
 pub struct ReplayArguments {
-    /// The trace
+    /// Replay this trace
     pub file: PathBuf,
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    /// Measure the file system of this existing directory; a subdirectory is created in it and removed
     pub directory: PathBuf,
-    /// calls, strace, mobigen, fio-iolog, blkparse, biotracer, pixel-csv, most, ftrace or block-trace [default: told by
-    /// the content]
+    /// Read the trace in this format: calls, strace, mobigen, fio-iolog, blkparse, biotracer, pixel-csv, most, ftrace
+    /// or block-trace [default: detected from the content]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
-    /// asap (each call as soon as it may), real (at the times of the trace), or xN: N times as fast as the trace
+    /// Replay at this speed: asap (each call as soon as its dependencies allow), real (at the recorded times), or xN
+    /// (N times as fast as recorded)
     #[arg(long, value_name = "SPEED", default_value = "asap")]
     pub speed: Speed,
-    /// Page cache when the window begins: cold or as-is
+    /// Set the page cache state at the start of the timed window: cold or as-is
     #[arg(long, value_name = "STATE", default_value = "as-is")]
     pub cache: Cache,
-    /// Open everything through the page cache, whatever the trace says
+    /// Open all files without O_DIRECT, whatever the trace says
     #[arg(long)]
     pub no_direct: bool,
-    /// Replay what were pipes and sockets in a Mobibench script as files, as the original does
+    /// Replay the pipes and sockets of a Mobibench script as files, like the original
     #[arg(long)]
     pub keep_ipc: bool,
-    /// Calls to keep in memory, about 80 bytes each; those after them are counted and left out
+    /// Keep up to N calls in memory, about 80 bytes each; later ones are counted and dropped
     #[arg(long, value_name = "N", default_value_t = USUAL_CALLS_MAX)]
     pub max_calls: usize,
-    /// Leave the files where they are
+    /// Keep the files after the run
     #[arg(long)]
     pub keep_files: bool,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }
@@ -83,7 +84,7 @@ impl WorkloadArguments for ReplayArguments {
         }))
     }
 
-    /// Whether there is a trace, and of a known format.
+    /// Checks that the trace exists and has a known format.
     fn check(&self) -> Result<()> {
         format_of(&self.file, self.format)?;
         Ok(())
@@ -115,7 +116,7 @@ fn spec(arguments: &ReplayArguments) -> ReplaySpec {
     }
 }
 
-/// What was read, and what of it will not be replayed.
+/// Prints a summary of the trace, and the items that will not be replayed.
 fn introduce(trace: &Trace) {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     for call in &trace.calls {
@@ -137,7 +138,7 @@ fn introduce(trace: &Trace) {
     }
 }
 
-/// What of the recorded program the trace does not have.
+/// Notes on parts of the recorded program that the trace does not have.
 fn notes(trace: &Trace, left_out: &str) -> Vec<String> {
     let skipped = trace.skipped.iter();
     let mut notes: Vec<String> = skipped

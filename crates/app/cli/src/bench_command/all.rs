@@ -1,4 +1,4 @@
-//! `tidegate bench all`: the sets of the Mobibench app, All, File I/O, SQLite and Custom, from a preset.
+//! `tidegate bench all`: the test sets of the Mobibench app (All, File I/O, SQLite and Custom) from a preset.
 
 use std::path::PathBuf;
 
@@ -19,12 +19,12 @@ use crate::Finding;
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchAllArguments {
-    /// An existing folder on the file system to measure; folders of its own are made in it and removed
+    /// Measure the file system of this existing directory; subdirectories are created in it and removed
     pub directory: PathBuf,
-    /// The job that comes with the program
+    /// Run this built-in job
     #[arg(long, value_name = "NAME", default_value = "mobibench")]
     pub preset: String,
-    /// Which of its steps, and how they are reported.
+    /// Selection of steps, and reporting.
     #[command(flatten)]
     pub run: JobRunArguments,
 }

@@ -1,4 +1,4 @@
-//! `tidegate bench app`: the load of a phone's application, generated from what was published about it.
+//! `tidegate bench app`: the I/O load of a phone application, generated from published data.
 
 use std::path::{Path, PathBuf};
 
@@ -22,34 +22,34 @@ use crate::{Finding, output};
                   Exit codes: 0 done, 1 stopped before its end or not run as generated, 2 could not do it."
 )]
 pub struct BenchAppArguments {
-    /// The application, as --list shows it
+    /// Run this application; see --list
     #[arg(required_unless_present_any = ["list", "describe"], value_parser = parse_application)]
     pub name: Option<&'static Application>,
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    /// Measure the file system of this existing directory; a subdirectory is created in it and removed
     #[arg(required_unless_present_any = ["list", "describe"])]
     pub directory: Option<PathBuf>,
-    /// Show all applications with their layers, and do nothing
+    /// List all applications with their layers, and exit
     #[arg(long, conflicts_with_all = ["name", "describe"])]
     pub list: bool,
-    /// Show every parameter of an application with its label, what its source states and what is generated
+    /// Show every parameter of an application: its label, the statement of its source, and the generated value
     #[arg(long, value_name = "NAME", conflicts_with = "name", value_parser = parse_application)]
     pub describe: Option<&'static Application>,
-    /// How much of it: requests, bytes and duration are multiplied, sizes and shares stay [default: see --list]
+    /// Multiply requests, bytes and duration by this factor; sizes and shares are unchanged [default: see --list]
     #[arg(long, value_name = "FACTOR", value_parser = parse_scale)]
     pub scale: Option<Scale>,
-    /// When requests are made: asap, real (as the application made them), or a factor of its speed such as 10
+    /// Issue requests at this speed: asap, real (as the application did), or a factor of the real speed such as 10
     #[arg(long, value_name = "SPEED", default_value = "asap")]
     pub speed: Speed,
-    /// Make all block requests past the page cache, also where the source says that they are buffered
+    /// Issue all block requests with O_DIRECT, even those that are buffered in the source
     #[arg(long)]
     pub direct: bool,
-    /// Empty the page cache before the window
+    /// Drop the page cache before the timed window
     #[arg(long)]
     pub cold: bool,
-    /// Leave the files where they are
+    /// Keep the files after the run
     #[arg(long)]
     pub keep_files: bool,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }

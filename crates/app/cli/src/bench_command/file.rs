@@ -1,4 +1,4 @@
-//! `tidegate bench file`: one file workload, repeated.
+//! `tidegate bench file`: repeated runs of one file workload.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::Finding;
 use crate::output::{self, Printed};
 use crate::quantity::{parse_bytes, parse_duration};
 
-/// Offsets are printed in pieces of this size.
+/// Print offsets in chunks of this many bytes.
 const PRINTED_AT_ONCE: usize = 1 << 16;
 
 /// Arguments of `tidegate bench file`.
@@ -27,25 +27,26 @@ const PRINTED_AT_ONCE: usize = 1 << 16;
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchFileArguments {
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed. With --device
-    /// a block device
+    /// Measure the file system of this existing directory; a subdirectory is created in it and removed. With
+    /// --device: measure this block device
     pub directory: PathBuf,
-    /// What is done, and in which order
+    /// Operations and their order.
     #[command(flatten)]
     pub work: WorkArguments,
-    /// How it reaches the file
+    /// I/O mode and engine.
     #[command(flatten)]
     pub way: WayArguments,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }
 
-/// What is done, and in which order.
+/// Operations and their order.
 #[derive(Args, Debug)]
 pub struct WorkArguments {
-    /// sequential-write, random-write, sequential-read, random-read, append, mixed:PERCENT with that share of
-    /// reads, or sequential-mixed:PERCENT; fio's names write, randwrite, read, randread, rw and randrw too
+    /// Set the access pattern: sequential-write, random-write, sequential-read, random-read, append, mixed:PERCENT
+    /// with this share of reads, or sequential-mixed:PERCENT; also fio's names write, randwrite, read, randread, rw
+    /// and randrw
     #[arg(
         long,
         visible_alias = "rw",
@@ -53,128 +54,130 @@ pub struct WorkArguments {
         default_value = "sequential-write"
     )]
     pub pattern: Pattern,
-    /// Size of each operation in bytes
+    /// Set the size of each operation, in bytes
     #[arg(long, visible_alias = "bs", value_name = "SIZE", default_value = "512k", value_parser = parse_bytes)]
     pub record: u64,
-    /// Bytes that each thread works in
+    /// Access SIZE bytes in each thread
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_bytes)]
     pub size: u64,
-    /// Operations of each thread at most; all records of the size without it
+    /// Limit each thread to N operations [default: all records of --size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub records: Option<u64>,
-    /// How often to go through the records. Between two passes the files are synced if the final sync is timed, and
-    /// their pages given up with --cache cold
+    /// Repeat the whole order N times. Between passes the files are synced if the final sync is timed, and with
+    /// --cache cold their pages are dropped
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
           conflicts_with = "runtime")]
     pub passes: u32,
-    /// Threads, each with its own file
+    /// Run N threads, each with its own file
     #[arg(long, visible_alias = "numjobs", value_name = "N", default_value_t = 1)]
     pub threads: u32,
-    /// Files of each thread, which share --size; the order goes through them one after the other
+    /// Use N files per thread, which share --size; the order visits them one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
           conflicts_with = "shared")]
     pub files: u32,
-    /// All threads work in one file, each in its own part
+    /// Let all threads work in one file, each in its own part
     #[arg(long)]
     pub shared: bool,
-    /// Records of a random pattern: each-once, with-replacement, or mobibench (the original's order, bit for bit)
+    /// Set the order of a random pattern: each-once, with-replacement, or mobibench (the original's order, bit for
+    /// bit)
     #[arg(long, value_name = "ORDER", default_value = "each-once")]
     pub order: Order,
-    /// Share of the operations of a random pattern that repeat the record of another one, in percent
+    /// Let this share of the operations of a random pattern repeat the record of another one, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=99))]
     pub overlap: u8,
-    /// Bytes a second at most, of all threads together
+    /// Limit the throughput of all threads together, in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "iops")]
     pub rate: Option<u64>,
-    /// Operations a second at most, of all threads together
+    /// Limit the operations of all threads together, per second
     #[arg(long, value_name = "N")]
     pub iops: Option<u64>,
-    /// Pause after each operation; it is part of the timed window
+    /// Pause after each operation, inside the timed window
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     pub think: Duration,
-    /// The same by fio's name and unit: a number alone is in microseconds
+    /// Same as --think, with fio's name and unit: a number without unit is in microseconds
     #[arg(long, value_name = "TIME", value_parser = parse_thinktime, conflicts_with = "think")]
     pub thinktime: Option<Duration>,
-    /// Work for so long instead of once through the size; the order begins again when it is through
+    /// Run for this time instead of once through the size; the order restarts when it is finished
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub runtime: Option<Duration>,
-    /// Work for so long before the timed window begins
+    /// Run for this time before the timed window begins
     #[arg(
         long, visible_alias = "ramp-time", value_name = "TIME", default_value = "0", value_parser = parse_duration,
         requires = "runtime"
     )]
     pub ramp: Duration,
-    /// What is written: random, zero, constant:BYTE, or compressible:PERCENT with that share of zeros
+    /// Write this content: random, zero, constant:BYTE, or compressible:PERCENT with that share of zeros
     #[arg(long, value_name = "DATA", default_value = "random")]
     pub data: DataPattern,
-    /// Compare what is read, and after the timed window everything written, with what it must be
+    /// Verify all data read, and after the timed window all data written, against the expected content
     #[arg(long)]
     pub verify: bool,
-    /// Leave the files where they are
+    /// Keep the files after the run
     #[arg(long)]
     pub keep_files: bool,
-    /// Measure nothing; print the offsets that the first thread would visit, for other programs to do the same
+    /// Print the offsets that the first thread would visit, for use with other programs, and exit
     #[arg(long)]
     pub print_offsets: bool,
 }
 
-/// How operations reach the file.
+/// I/O mode and engine.
 #[derive(Args, Debug)]
 pub struct WayArguments {
-    /// buffered, sync, dsync, fsync or fdatasync (after each write), direct, direct-sync, direct-dsync, direct-fsync or
-    /// direct-fdatasync (with O_DIRECT), mmap, mmap-async or mmap-sync (msync after each write)
+    /// Set the I/O mode: buffered, sync, dsync, fsync or fdatasync (after each write), direct, direct-sync,
+    /// direct-dsync, direct-fsync or direct-fdatasync (with O_DIRECT), mmap, mmap-async or mmap-sync (msync after
+    /// each write)
     #[arg(long, value_name = "MODE", default_value = "buffered")]
     pub mode: Mode,
-    /// With a mode that calls a sync after each write: only after each so many of a thread
+    /// Sync only after every N writes of a thread, in modes that call a sync after each write
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub sync_every: u32,
-    /// The same as --mode fsync --sync-every N, by fio's name
+    /// Same as --mode fsync --sync-every N, with fio's name
     #[arg(
         long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["mode", "sync_every"]
     )]
     pub fsync: Option<u32>,
-    /// How operations are given to the kernel
+    /// Issue operations through this engine
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t)]
     pub engine: EngineName,
-    /// Operations in flight in each thread, with io_uring
+    /// Keep N operations in flight in each thread, with io_uring
     #[arg(long, visible_alias = "iodepth", value_name = "N", default_value_t = 1)]
     pub depth: u32,
-    /// Overwrite a file of full length instead of filling an empty one; an append grows a file of that length
+    /// Overwrite a file of full length instead of filling an empty one; with append, grow a file of that length
     #[arg(long)]
     pub overwrite: bool,
-    /// When all is written, sync each file: none, timed (a part of the window) or untimed
+    /// Sync each file after the last write: none, timed (inside the timed window) or untimed
     #[arg(long, value_name = "WHEN", default_value = "none")]
     pub final_sync: FinalSync,
-    /// The same as --final-sync timed
+    /// Same as --final-sync timed
     #[arg(long, conflicts_with = "final_sync")]
     pub fsync_at_end: bool,
-    /// Page cache when the window begins: cold, warm or as-is
+    /// Set the page cache state at the start of the timed window: cold, warm or as-is
     #[arg(long, value_name = "STATE", default_value = "as-is")]
     pub cache: Cache,
-    /// Make the cache cold, and measure nothing when it can't be shown to be
+    /// Make the cache cold, and fail if it can't be verified to be cold
     #[arg(long, conflicts_with = "cache")]
     pub cold_or_fail: bool,
-    /// What the kernel is told about accesses to come: none, sequential or random
+    /// Advise the kernel of the access pattern: none, sequential or random
     #[arg(long, value_name = "ADVICE", default_value = "none")]
     pub advice: AccessAdvice,
-    /// Count system calls by kind, as root or with CAP_PERFMON; makes each call slower
+    /// Count system calls by kind, which slows down each call; needs root or CAP_PERFMON
     #[arg(long)]
     pub count_calls: bool,
-    /// The path is a block device, which is measured itself
+    /// Measure a block device, given instead of the directory
     #[arg(long)]
     pub device: bool,
-    /// What the device holds may be overwritten
+    /// Allow overwriting the data on the device
     #[arg(long, requires = "device")]
     pub destroy_data: bool,
 }
 
-/// How operations are given to the kernel.
+/// I/O engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
-    /// pread and pwrite, one at a time in each thread
+    /// Use pread and pwrite, one at a time in each thread
     #[default]
     Psync,
-    /// io_uring, with several operations in flight
+    /// Use io_uring, with several operations in flight
     #[value(name = "io_uring")]
     IoUring,
 }
@@ -217,7 +220,7 @@ fn print_offsets(spec: &FileSpec) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// The workload that the arguments describe.
+/// The workload described by the arguments.
 pub fn file_spec(arguments: &BenchFileArguments) -> FileSpec {
     let (work, way) = (&arguments.work, &arguments.way);
     let time = work.runtime.map(|runtime| TimeLimit {

@@ -1,4 +1,4 @@
-//! `tidegate bench --from-fio`, `--to-fio`, and results in the form of fio's JSON.
+//! fio jobs: `tidegate bench --from-fio` and `--to-fio`, and results in the layout of fio's JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,21 +25,21 @@ pub struct FioArguments {
     /// Run a fio job file, in DIR or in the directory that it names
     #[arg(long, value_names = ["JOB", "DIR"], num_args = 1..=2, help_heading = "fio")]
     pub from_fio: Option<Vec<PathBuf>>,
-    /// With --from-fio: say what is taken, approximated and ignored, and run nothing
+    /// Print which options of the job are taken, approximated and ignored, and exit; with --from-fio
     #[arg(long, requires = "from_fio", help_heading = "fio")]
     pub check: bool,
-    /// With --from-fio: run all sections one after the other, also those that fio would run at the same time
+    /// Run all sections one after the other, even those that fio would run concurrently; with --from-fio
     #[arg(long, requires = "from_fio", help_heading = "fio")]
     pub one_by_one: bool,
     /// Print the file steps of a job (a preset or a file) as a fio job, with the flags that make the two comparable
     #[arg(long, value_name = "JOB", conflicts_with = "from_fio", help_heading = "fio")]
     pub to_fio: Option<String>,
-    /// Which of the steps, and how they are reported.
+    /// Selection of steps, and reporting.
     #[command(flatten)]
     pub run: JobRunArguments,
 }
 
-/// Runs what is asked for without a subcommand.
+/// Runs `tidegate bench` without a subcommand.
 pub fn run(arguments: &FioArguments) -> Result<Finding> {
     if let Some(source) = &arguments.to_fio {
         return show_as_fio(source);
@@ -61,7 +61,7 @@ pub fn run(arguments: &FioArguments) -> Result<Finding> {
     )
 }
 
-/// Whether a text is a fio job and not one in TOML: it has sections and options, and no `[[step]]`.
+/// Distinguishes a fio job from a TOML job: it has sections and options, and no `[[step]]`.
 pub fn is_fio_job(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_start);
     let has_step = lines
@@ -70,7 +70,7 @@ pub fn is_fio_job(text: &str) -> bool {
     !has_step && lines.any(|line| line.starts_with('['))
 }
 
-/// Says what of a fio job is taken, approximated and ignored.
+/// Prints which options of a fio job are taken, approximated and ignored.
 pub fn check(file: &str, text: &str) -> Result<Finding> {
     output::print_bytes(described(&import(file, text)?).as_bytes())?;
     Ok(Finding::Nothing)
@@ -112,7 +112,7 @@ pub fn run_job(
     run_steps(&job, &steps, &directory, run, seed)
 }
 
-/// What became of each option, and the steps that came of it.
+/// Lists the handling of each option, and the resulting steps.
 fn described(imported: &Imported) -> String {
     let mut text = String::new();
     for note in &imported.notes {
@@ -168,7 +168,7 @@ fn show_as_fio(source: &str) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// A job that comes with the program, or that of a file.
+/// Loads a built-in job by name, or a job file.
 fn named_job(source: &str, vocabulary: &Vocabulary) -> Result<Job> {
     if let Some(preset) = PRESETS.into_iter().find(|preset| preset.name == source) {
         return Ok(Job::parse(preset.name, preset.text, vocabulary)?);

@@ -1,4 +1,4 @@
-//! `tidegate bench metadata`: many small files, repeated.
+//! `tidegate bench metadata`: repeated runs on many small files.
 
 use std::path::{Path, PathBuf};
 
@@ -14,21 +14,21 @@ use crate::quantity::parse_bytes;
 /// Arguments of `tidegate bench metadata`.
 #[derive(Args, Debug)]
 pub struct BenchMetadataArguments {
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    /// Measure the file system of this existing directory; a subdirectory is created in it and removed
     pub directory: PathBuf,
-    /// Files to make
+    /// Create N files
     #[arg(long, value_name = "N", default_value_t = bench::metadata::USUAL_FILES)]
     pub files: u32,
-    /// Content of each file in bytes, up to 1m
+    /// Write SIZE bytes into each file, up to 1m
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_content)]
     pub content: u32,
-    /// End creating and removing with an fsync of the folder
+    /// Fsync the directory at the end of the create and remove phases
     #[arg(long)]
     pub sync_directory: bool,
-    /// Caches before listing and looking: cold or as-is
+    /// Set the cache state before the list and stat phases: cold or as-is
     #[arg(long, value_name = "STATE", default_value = "as-is")]
     pub cache: Cache,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }

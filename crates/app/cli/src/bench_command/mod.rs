@@ -1,4 +1,4 @@
-//! `tidegate bench`: workloads on any directory, their repetition and their records.
+//! `tidegate bench`: runs workloads on any directory, repeats them and writes their records.
 
 pub mod all;
 pub mod app;
@@ -31,31 +31,31 @@ use crate::{Finding, compare, history_command};
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct BenchArguments {
-    /// What to measure.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
-    /// fio jobs.
+    /// Options for fio jobs.
     #[command(flatten)]
     pub fio: FioArguments,
 }
 
-/// What `tidegate bench` measures.
+/// Subcommands of `tidegate bench`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// One workload.
+    /// A single workload.
     #[command(flatten)]
     Workload(WorkloadCommand),
-    /// Run a job that comes with the program: file I/O and SQLite as the Mobibench app measures them
+    /// Run a built-in job: file I/O and SQLite as measured by the Mobibench app
     All(BenchAllArguments),
-    /// Run a job of one's own: several workloads, one after the other, written down in TOML
+    /// Run a job file: several workloads, one after the other, described in TOML
     Run(BenchRunArguments),
-    /// Check a job file, or show the jobs that come with the program
+    /// Check a job file, or show the built-in jobs
     Job(BenchJobArguments),
-    /// Compare directories: every workload on every target, in interleaved rounds, as ratios to a baseline
+    /// Compare directories: run every workload on every target in interleaved rounds, and show ratios to a baseline
     Compare(BenchCompareArguments),
-    /// List, show, tag, delete and export the runs that were stored
+    /// List, show, tag, delete and export stored runs
     History(HistoryArguments),
-    /// Show the finished records of a comparison again
+    /// Show the saved records of a comparison again
     Show(BenchShowArguments),
 }
 

@@ -1,4 +1,4 @@
-//! `tidegate bench postmark`: many small files that come and go, as PostMark 1.51 has them.
+//! `tidegate bench postmark`: creates and deletes many small files with the algorithm of PostMark 1.51.
 
 use std::path::{Path, PathBuf};
 
@@ -19,56 +19,56 @@ use crate::quantity::parse_bytes;
                   Exit codes: 0 done, 1 stopped before its end, 2 could not do it."
 )]
 pub struct BenchPostmarkArguments {
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    /// Measure the file system of this existing directory; a subdirectory is created in it and removed
     pub directory: PathBuf,
-    /// Settings that are not given otherwise come from here
+    /// Take settings that are not given from this preset
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     pub preset: PostmarkPreset,
-    /// Files in the pool [default: 500]
+    /// Create a pool of N files [default: 500]
     #[arg(long, value_name = "N")]
     pub files: Option<u32>,
-    /// Transactions, each one read or append, then one create or delete [default: 500]
+    /// Run N transactions, each one read or append, followed by one create or delete [default: 500]
     #[arg(long, value_name = "N")]
     pub transactions: Option<u32>,
-    /// Smallest file in bytes [default: 500]
+    /// Set the minimum file size, in bytes [default: 500]
     #[arg(long, value_name = "SIZE", value_parser = parse_small_bytes)]
     pub size_low: Option<u32>,
-    /// Size in bytes that no file exceeds; --size-low alone means files of one size [default: 10000]
+    /// Set the maximum file size, in bytes; with only --size-low, all files have that size [default: 10000]
     #[arg(long, value_name = "SIZE", value_parser = parse_small_bytes)]
     pub size_high: Option<u32>,
-    /// Size of each read in bytes [default: 512]
+    /// Set the size of each read, in bytes [default: 512]
     #[arg(long, value_name = "SIZE", value_parser = parse_small_bytes)]
     pub read_block: Option<u32>,
-    /// Size of each write in bytes [default: 512]
+    /// Set the size of each write, in bytes [default: 512]
     #[arg(long, value_name = "SIZE", value_parser = parse_small_bytes)]
     pub write_block: Option<u32>,
-    /// Chance in ten of a read and not an append; -1 for neither [default: 5]
+    /// Set the chance of a read instead of an append, in tenths; -1 for neither [default: 5]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i8).range(-1..=10))]
     pub read_bias: Option<i8>,
-    /// Chance in ten of a create and not a delete; -1 for neither [default: 5]
+    /// Set the chance of a create instead of a delete, in tenths; -1 for neither [default: 5]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i8).range(-1..=10))]
     pub create_bias: Option<i8>,
-    /// Subfolders over which files are spread [default: 0]
+    /// Spread the files over N subdirectories [default: 0]
     #[arg(long, value_name = "N")]
     pub subdirectories: Option<u32>,
-    /// Make one call for each block; the default gathers blocks to 4 KiB as the original's C library does
+    /// Issue one call per block; by default blocks are gathered to 4 KiB like in the original's C library
     #[arg(long)]
     pub unbuffered: bool,
-    /// The original's seed: decides files, sizes, order and content of every round; --seed has no effect here
+    /// Set the original's seed, which determines files, sizes, order and content of every round; --seed has no effect
     #[arg(long, value_name = "NUMBER", default_value_t = 42)]
     pub postmark_seed: u32,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }
 
-/// Named settings.
+/// Presets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PostmarkPreset {
-    /// The defaults of PostMark 1.51: 500 files of 500 to 10,000 bytes, 500 transactions
+    /// Use the defaults of PostMark 1.51: 500 files of 500 to 10,000 bytes, 500 transactions
     #[default]
     Original,
-    /// The load of the flex-group study: 5,000 files of 1 MiB, 10,000 transactions (5 GiB)
+    /// Use the load of the flex-group study: 5,000 files of 1 MiB, 10,000 transactions (5 GiB)
     FlexGroup,
 }
 
@@ -100,7 +100,7 @@ fn spec(arguments: &BenchPostmarkArguments) -> PostmarkSpec {
         files: arguments.files.unwrap_or(preset.files),
         transactions: arguments.transactions.unwrap_or(preset.transactions),
         size_low_bytes: arguments.size_low.unwrap_or(preset.size_low_bytes),
-        // As `set size` of the original: one number means files of one size.
+        // Like `set size` of the original: a single number gives files of one size.
         size_high_bytes: arguments
             .size_high
             .or(arguments.size_low)

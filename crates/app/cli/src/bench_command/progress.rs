@@ -1,6 +1,6 @@
-//! Progress of a run on standard error: a bar on a terminal, a line for each finished step elsewhere, or JSON lines.
+//! Progress of a run on standard error: a bar on a terminal, else a line per finished step, or JSON lines.
 //!
-//! Showing progress changes nothing that is measured: it only passes on reports that a workload makes in any case.
+//! Showing progress does not affect the measurement: it only displays reports that a workload makes in any case.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,23 +12,23 @@ use indicatif::{ProgressBar, ProgressStyle};
 use results::nearest_f64;
 use serde_json::json;
 
-/// Smallest interval between two lines of JSON of one phase.
+/// Minimum interval between two JSON lines of one phase.
 const LINE_EVERY: Duration = Duration::from_millis(100);
 
-/// The form of progress.
+/// Progress format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ProgressForm {
-    /// A bar where standard error is a terminal, else a line for each finished step of several
+    /// Show a bar on a terminal; elsewhere print a line for each finished step, if there are several
     #[default]
     Auto,
-    /// One JSON object on each line: {"progress":{"title","phase","done","total","fraction","elapsed_s",
+    /// Print one JSON object per line: {"progress":{"title","phase","done","total","fraction","elapsed_s",
     /// "overall":{"fraction","step","steps"}}}
     Json,
-    /// Nothing
+    /// Show nothing
     Off,
 }
 
-/// Shows how far a run of one or more steps is.
+/// Displays the progress of a run of one or more steps.
 pub struct Bar {
     form: ProgressForm,
     bar: ProgressBar,
@@ -37,21 +37,21 @@ pub struct Bar {
 
 struct State {
     steps: usize,
-    /// Steps that have ended.
+    /// Number of completed steps.
     done_steps: usize,
     is_in_step: bool,
     title: String,
     began: Instant,
     step_began: Instant,
     printed: Option<(Phase, Instant)>,
-    /// The last report of the step: phase, done, total.
+    /// The last report of the current step: phase, done, total.
     reported: Option<(Phase, u64, u64)>,
-    /// Largest share of the run told so far; phases of a step may each begin at 0.
+    /// Largest fraction of the run reported so far; each phase of a step may start again at 0.
     fraction: f64,
 }
 
 impl Bar {
-    /// Progress of a run with so many steps; nothing is shown yet.
+    /// Progress of a run with `steps` steps; nothing is shown yet.
     pub fn new(form: ProgressForm, steps: usize) -> Self {
         let style =
             ProgressStyle::with_template("{prefix}{msg:<8} [{bar:40}] {percent:>3} %  {elapsed}, {eta} left")
@@ -108,7 +108,7 @@ impl Bar {
             ProgressForm::Auto if self.bar.is_hidden() && state.steps > 1 => {
                 let (step, steps, title) = (state.done_steps, state.steps, &state.title);
                 let seconds = state.step_began.elapsed().as_secs_f64();
-                // Nobody may read it; the run goes on all the same.
+                // A closed stderr does not stop the run.
                 let _ = writeln!(stderr(), "step {step}/{steps} {title}: done in {seconds:.1} s");
             }
             ProgressForm::Auto | ProgressForm::Off => {}
@@ -128,7 +128,7 @@ impl Bar {
 }
 
 impl State {
-    /// Prints a line of JSON if one is due.
+    /// Prints a JSON line if one is due.
     fn print(&mut self) {
         let Some((phase, done, total)) = self.reported else {
             return;
@@ -149,7 +149,7 @@ impl State {
         let done_steps = u64::try_from(self.done_steps).unwrap_or(u64::MAX);
         let steps = u64::try_from(self.steps).unwrap_or(u64::MAX);
         let ended_share = share(done_steps, steps);
-        // After the end of a step its last report says nothing about the next one.
+        // The last report of a completed step does not apply to the next one.
         let of_step = if self.is_in_step { of_step } else { 0.0 };
         let overall = ended_share + of_step / nearest_f64(steps);
         self.fraction = self.fraction.max(overall).min(1.0);
@@ -166,7 +166,7 @@ impl State {
                 "steps": self.steps,
             },
         }});
-        // Nobody may read it; the run goes on all the same.
+        // A closed stderr does not stop the run.
         let _ = writeln!(stderr(), "{line}");
     }
 }

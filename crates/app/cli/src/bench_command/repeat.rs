@@ -1,4 +1,4 @@
-//! The run of one workload: arguments that all share, rounds, and what is printed.
+//! Repeated runs of one workload: common arguments, rounds and output.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -18,43 +18,43 @@ use crate::Finding;
 use crate::history_command::log::StoreArguments;
 use crate::output;
 
-/// Arguments that all benchmarks share.
+/// Arguments shared by all benchmarks.
 #[derive(Args, Debug)]
 pub struct BenchCommonArguments {
-    /// How often to run
+    /// Run N rounds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
-    /// Runs before these that are not kept: they warm up device, caches and allocator
+    /// Run N warm-up rounds first and discard them: they warm up device, caches and allocator
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub warmup: u32,
-    /// Decides random orders and contents: the same seed gives the same run
+    /// Seed random orders and contents: the same seed gives the same run
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Name of this configuration in the records
+    /// Name this configuration in the records
     #[arg(long, value_name = "NAME", default_value = "run")]
     pub label: String,
-    /// Print one run record in JSON on each line instead of a summary
+    /// Print one run record per line as JSON instead of a summary
     #[arg(long)]
     pub json: bool,
     /// Also write the run records to this file, as JSON lines
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// How progress is shown on standard error
+    /// Show progress on standard error in this form
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub progress: ProgressForm,
-    /// Where the run is stored.
+    /// Storage of the run in the history.
     #[command(flatten)]
     pub store: StoreArguments,
 }
 
 impl BenchCommonArguments {
-    /// Where records go.
+    /// Destinations of the records.
     pub fn sinks(&self) -> Result<Sinks> {
         Ok(Sinks::new(self.output.as_deref(), self.store.sink())?)
     }
 }
 
-/// Runs a workload as often as asked, prints and writes its records.
+/// Runs a workload for the requested rounds; prints and writes its records.
 pub fn run(arguments: &dyn WorkloadArguments) -> Result<Finding> {
     if let Some(shown) = arguments.show()? {
         return Ok(shown);
@@ -90,7 +90,7 @@ pub fn run(arguments: &dyn WorkloadArguments) -> Result<Finding> {
     outcome.map(|()| finding(&ran.notes))
 }
 
-/// A note makes exit code 1.
+/// The exit status: any note is a finding, which gives exit code 1.
 pub const fn finding(notes: &[String]) -> Finding {
     if notes.is_empty() {
         Finding::Nothing
@@ -99,7 +99,7 @@ pub const fn finding(notes: &[String]) -> Finding {
     }
 }
 
-/// What a run tells beside its record.
+/// Combines the outcome of a run with its identity.
 pub fn measured(outcome: Outcome, identity: RunIdentity) -> Measured {
     let kept = outcome.kept_directory.as_ref();
     Measured {
@@ -113,7 +113,7 @@ pub fn measured(outcome: Outcome, identity: RunIdentity) -> Measured {
     }
 }
 
-/// One workload, round by round.
+/// One workload as a series of rounds.
 struct Repeated<'run> {
     workload: &'run dyn Workload,
     common: &'run BenchCommonArguments,
@@ -135,7 +135,7 @@ impl Series for Repeated<'_> {
     }
 
     fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
-        // Each round has other contents, as a device that finds known blocks would look too fast.
+        // Contents differ between rounds, because a device that recognises known blocks would look too fast.
         let seed = self.common.seed.wrapping_add(u64::from(turn.round));
         let identity = identity(&self.common.label, self.directory, turn.round)?;
         let outcome = self.workload.run(seed, &self.terminal.bar, self.stop)?;

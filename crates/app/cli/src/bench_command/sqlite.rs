@@ -1,4 +1,4 @@
-//! `tidegate bench sqlite`: transactions on SQLite databases, repeated.
+//! `tidegate bench sqlite`: repeated runs of transactions on SQLite databases.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,79 +26,81 @@ use crate::quantity::parse_duration;
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchSqliteArguments {
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    /// Measure the file system of this existing directory; a subdirectory is created in it and removed
     pub directory: PathBuf,
-    /// What is done, and how often
+    /// Kind and number of transactions.
     #[command(flatten)]
     pub work: SqliteWorkArguments,
-    /// How SQLite does it
+    /// Configuration of SQLite.
     #[command(flatten)]
     pub way: SqliteWayArguments,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }
 
-/// What is done, and how often.
+/// Kind and number of transactions.
 #[derive(Args, Debug)]
 pub struct SqliteWorkArguments {
-    /// insert, update, delete, or mix:INSERT/UPDATE with these shares in percent, the rest deletes
+    /// Set the operation: insert, update, delete, or mix:INSERT/UPDATE with these shares in percent, the rest deletes
     #[arg(long, value_name = "WHAT", default_value = "insert")]
     pub operation: Operation,
-    /// Transactions of each thread
+    /// Run N transactions in each thread
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub transactions: u64,
-    /// End after so long, with the transactions done until then [default: none]
+    /// Stop after this time, with the transactions completed until then [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub time_limit: Option<Duration>,
-    /// Tables of each database, with a statement in each transaction for each [default: 3, with autocommit 1]
+    /// Use N tables in each database; each transaction has a statement for each [default: 3, with autocommit 1]
     #[arg(long, value_name = "N")]
     pub tables: Option<u32>,
-    /// Databases of each thread, joined by ATTACH, with a statement in each transaction for each table of each
+    /// Use N databases per thread, joined by ATTACH; each transaction has a statement for each table of each database
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub databases: u32,
-    /// Threads, each with databases and a connection of its own
+    /// Run N threads, each with its own databases and connection
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: u32,
-    /// Think time after each transaction
+    /// Pause after each transaction
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     pub interval: Duration,
-    /// Whether think time is inside or outside the time that rates are computed from
+    /// Count pauses inside or outside the time that rates are computed from
     #[arg(long, value_name = "PLACE", default_value = "inside")]
     pub interval_counts: Place,
-    /// Rows that transactions meet: sequential, random, or original (as Mobibench draws them, with its misses)
+    /// Choose rows in this order: sequential, random, or original (as Mobibench draws them, including misses)
     #[arg(long, value_name = "ORDER", default_value = "random")]
     pub keys: KeyOrder,
-    /// The 100 bytes of each value: distinct, or constant (which newer SQLite does not always write)
+    /// Fill the 100 bytes of each value: distinct, or constant (newer SQLite versions skip some writes of equal
+    /// values)
     #[arg(long, value_name = "DATA", default_value = "distinct")]
     pub values: Values,
-    /// Leave the databases where they are
+    /// Keep the databases after the run
     #[arg(long)]
     pub keep_files: bool,
 }
 
-/// How SQLite does it.
+/// Configuration of SQLite.
 #[derive(Args, Debug)]
 pub struct SqliteWayArguments {
-    /// Journal mode: delete, truncate, persist, wal, memory or off
+    /// Set the journal mode: delete, truncate, persist, wal, memory or off
     #[arg(long, value_name = "MODE", default_value = "wal")]
     pub journal: Journal,
-    /// How often SQLite waits for the medium: off, normal, full or extra
+    /// Set SQLite's synchronous level: off, normal, full or extra
     #[arg(long, value_name = "LEVEL", default_value = "full")]
     pub synchronous: Synchronous,
-    /// prepared statements, or text that is parsed each time
+    /// Run statements as prepared statements, or as text that is parsed each time
     #[arg(long, value_name = "STYLE", default_value = "prepared")]
     pub statements: StatementStyle,
-    /// explicit (BEGIN, a statement for each table, COMMIT) or autocommit (one statement on one table)
+    /// Set the transaction shape: explicit (BEGIN, a statement per table, COMMIT) or autocommit (one statement, one
+    /// table)
     #[arg(long, value_name = "SHAPE", default_value = "explicit")]
     pub transaction: TransactionShape,
-    /// Whether the checkpoint that ends a run with a write-ahead log is inside or outside the timed window
+    /// Count the final checkpoint of a write-ahead log inside or outside the timed window
     #[arg(long, value_name = "PLACE", default_value = "inside")]
     pub checkpoint: Place,
-    /// SQLite library: bundled, system (libsqlite3.so.0), or the path of a shared object
+    /// Use this SQLite library: bundled, system (libsqlite3.so.0), or the path of a shared object
     #[arg(long, value_name = "LIBRARY", default_value = "bundled")]
     pub library: LibraryChoice,
-    /// Count system calls by kind, as root or with CAP_PERFMON; makes each call slower
+    /// Count system calls by kind, which slows down each call; needs root or CAP_PERFMON
     #[arg(long)]
     pub count_calls: bool,
 }

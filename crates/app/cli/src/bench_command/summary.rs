@@ -1,13 +1,13 @@
-//! The summary of repeated runs, for people: what each kind of operation reached, as medians over the rounds.
+//! Summary of repeated runs for people: results per kind of operation, as medians over the rounds.
 
 use results::{
     Estimate, LatencySummary, RateUnit, RunRecord, Sample, WANTED_COVERAGE, counter, median, nearest_f64,
 };
 
-/// One number of a summary, in nanoseconds.
+/// Selects a value of a summary, in nanoseconds.
 type Pick = fn(&LatencySummary) -> f64;
 
-/// Columns of latency: title and what it shows, in nanoseconds.
+/// Latency columns: title and value, in nanoseconds.
 const LATENCIES: [(&str, Pick); 8] = [
     ("mean", |summary| summary.mean_ns),
     ("p50", |summary| nearest_f64(summary.p50_ns)),
@@ -19,7 +19,7 @@ const LATENCIES: [(&str, Pick); 8] = [
     ("max", |summary| nearest_f64(summary.max_ns)),
 ];
 
-/// Counters that are shown, where a record has them.
+/// Counters shown if a record has them.
 const COUNTERS: [(&str, &str); 4] = [
     (counter::CPU_ACTIVE, "processors active %"),
     (counter::CPU_IOWAIT, "processors waiting for I/O %"),
@@ -27,7 +27,7 @@ const COUNTERS: [(&str, &str); 4] = [
     (counter::CONTEXT_SWITCHES_SYSTEM, "context switches, machine"),
 ];
 
-/// All of it; empty when there is no record.
+/// The complete summary; empty when there are no records.
 pub fn table(records: &[RunRecord]) -> String {
     let Some(first) = records.first() else {
         return String::new();
@@ -41,7 +41,7 @@ pub fn table(records: &[RunRecord]) -> String {
     text
 }
 
-/// What a table of each round does not say: the intervals over all rounds, and the counters of the machine.
+/// The part of the summary that tables of single rounds lack: intervals over all rounds, and the machine's counters.
 pub fn of_rounds(records: &[RunRecord]) -> String {
     let Some(first) = records.first() else {
         return String::new();
@@ -59,7 +59,7 @@ fn heading(records: &[RunRecord], first: &RunRecord) -> String {
     format!("{path} ({}), {rounds}\n", kind.unwrap_or("unknown file system"))
 }
 
-/// Of the column of names: the longest one, and the title.
+/// Width of the name column: the longest operation name or the title.
 fn width(first: &RunRecord) -> usize {
     let names = first
         .samples
@@ -81,7 +81,7 @@ fn counters(records: &[RunRecord]) -> String {
     text
 }
 
-/// What was moved, by kind of operation.
+/// Count and rates by kind of operation.
 fn rates(records: &[RunRecord], first: &RunRecord, width: usize) -> String {
     let mut text = format!(
         "  {:<width$} {:>10} {:>13} {:>13}\n",
@@ -101,7 +101,7 @@ fn rates(records: &[RunRecord], first: &RunRecord, width: usize) -> String {
     text
 }
 
-/// How long operations took, by kind.
+/// Latencies by kind of operation.
 fn latencies(records: &[RunRecord], first: &RunRecord, width: usize) -> String {
     let mut text = format!("  {:<width$}", "latency us");
     for (title, _) in LATENCIES {
@@ -122,7 +122,7 @@ fn latencies(records: &[RunRecord], first: &RunRecord, width: usize) -> String {
     text
 }
 
-/// The median over all records that have it.
+/// The median over all records that have the value.
 fn of_all(records: &[RunRecord], operation: &str, value: &dyn Fn(&Sample) -> Option<f64>) -> Option<f64> {
     let values = records
         .iter()
@@ -130,7 +130,7 @@ fn of_all(records: &[RunRecord], operation: &str, value: &dyn Fn(&Sample) -> Opt
     median(&values.collect::<Vec<_>>())
 }
 
-/// A line for each operation that was repeated: the median speed between the ends of its interval.
+/// A line for each repeated operation: the median speed between the ends of its interval.
 fn intervals(records: &[RunRecord], width: usize) -> String {
     let complete: Vec<&RunRecord> = records.iter().filter(|record| record.complete).collect();
     let Some(first) = complete.first().filter(|_| complete.len() > 1) else {
@@ -148,7 +148,7 @@ fn intervals(records: &[RunRecord], width: usize) -> String {
             .filter_map(|record| unit.rate(record.sample(&sample.operation)?))
             .collect();
         if let Some(estimate) = Estimate::of_median(&speeds) {
-            // Too few rounds have no interval worth its name.
+            // With too few rounds, show the range instead of an interval.
             let meaning = if estimate.coverage >= WANTED_COVERAGE {
                 format!("interval of {:.0} % coverage", estimate.coverage * 100.0)
             } else {

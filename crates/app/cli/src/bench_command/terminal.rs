@@ -1,4 +1,4 @@
-//! The terminal as the watcher of runs: progress, messages, tables, and records as JSON lines.
+//! Terminal output of runs: implements the watcher with progress, messages, tables, and records as JSON lines.
 
 use std::io;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::output::{self, Printed};
 
 /// Standard output and standard error of a run.
 pub struct Terminal {
-    /// Progress; workloads report to it.
+    /// Progress display, which receives the reports of workloads.
     pub bar: Bar,
     is_json: bool,
 }
 
 impl Terminal {
-    /// Shows `runs` runs. With JSON, records take the place of tables.
+    /// Shows the progress of `runs` runs. With JSON, prints records instead of tables.
     pub fn new(form: ProgressForm, runs: usize, is_json: bool) -> Self {
         Self {
             bar: Bar::new(form, runs),
@@ -60,7 +60,7 @@ impl Watcher for Terminal {
     }
 }
 
-/// The part of a record that is known before the run.
+/// The parts of a record that are known before the run.
 pub fn identity(label: &str, directory: &Path, round: u32) -> Result<RunIdentity> {
     Ok(RunIdentity {
         command: command_line(),
@@ -73,7 +73,7 @@ pub fn identity(label: &str, directory: &Path, round: u32) -> Result<RunIdentity
     })
 }
 
-/// The words that this program was called with; what is not UTF-8 is written with replacement characters.
+/// The command line of this process; invalid UTF-8 is replaced by replacement characters.
 pub fn command_line() -> Vec<String> {
     std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())

@@ -19,41 +19,41 @@ use crate::quantity::parse_bytes;
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchTioArguments {
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed
+    /// Measure the file system of this existing directory; a subdirectory is created in it and removed
     pub directory: PathBuf,
-    /// Settings that are not given otherwise come from here
+    /// Take settings that are not given from this preset
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     pub preset: TioPreset,
-    /// Bytes of all files together [default: 2g]
+    /// Use SIZE bytes for all files together [default: 2g]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub size: Option<u64>,
-    /// Size of each operation in bytes [default: 8m, or 4k with --preset rand]
+    /// Set the size of each operation, in bytes [default: 8m, or 4k with --preset rand]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub block: Option<u64>,
-    /// Threads, each with its own file [default: 1, or 4 with --preset rand]
+    /// Run N threads, each with its own file [default: 1, or 4 with --preset rand]
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
-    /// Operations of each thread in a random phase [default: as many as its file has blocks]
+    /// Run N operations per thread in each random phase [default: the number of blocks in its file]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub random_operations: Option<u64>,
-    /// How data reaches the files: buffered, sync, direct, mmap and the other modes of `bench file` that can read
+    /// Set the I/O mode: buffered, sync, direct, mmap and the other modes of `bench file` that can read
     #[arg(long, value_name = "MODE", default_value = "buffered")]
     pub mode: Mode,
-    /// Empty the page cache before each phase that reads; without it those phases may read from memory
+    /// Drop the page cache before each read phase; otherwise these phases may read from memory
     #[arg(long)]
     pub cold: bool,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }
 
-/// Named settings, of the packed-command study.
+/// Presets from the packed-command study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TioPreset {
-    /// tio_seq: 2 GiB in blocks of 8 MiB by one thread
+    /// Use tio_seq: 2 GiB in blocks of 8 MiB, one thread
     #[default]
     Seq,
-    /// tio_rand: 2 GiB in blocks of 4 KiB by four threads
+    /// Use tio_rand: 2 GiB in blocks of 4 KiB, four threads
     Rand,
 }
 

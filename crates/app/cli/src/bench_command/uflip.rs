@@ -1,4 +1,4 @@
-//! `tidegate bench uflip`: what a flash device is like inside.
+//! `tidegate bench uflip`: probes the internals of a flash device.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,66 +23,66 @@ use crate::quantity::{parse_bytes, parse_duration};
                   Exit codes: 0 done, 1 stopped before its end or areas reused, 2 could not do it."
 )]
 pub struct BenchUflipArguments {
-    /// An existing folder on the file system to measure; a folder of its own is made in it and removed. With --device
-    /// a block device
+    /// Measure on the file system of this existing directory; a subdirectory is created in it and removed. With
+    /// --device: measure this block device
     pub directory: PathBuf,
-    /// The path is a block device, and what its first --size bytes hold may be lost
+    /// Measure a block device and allow overwriting its first --size bytes
     #[arg(long)]
     pub device: bool,
-    /// granularity, alignment, locality, partitioning, order, parallelism, mix, pause, bursts, or all; several with
-    /// commas between
+    /// Run these benchmarks, separated by commas: granularity, alignment, locality, partitioning, order, parallelism,
+    /// mix, pause, bursts, or all
     #[arg(long, value_name = "NAMES", default_value = "granularity", value_parser = parse_benchmarks)]
     pub benchmarks: Benchmarks,
-    /// SR, RR, SW, RW (sequential or random, read or write), or all; several with commas between [default: RW for
-    /// granularity alone, all otherwise]
+    /// Run these patterns, separated by commas: SR, RR, SW, RW (sequential or random, read or write), or all
+    /// [default: RW if granularity is the only benchmark, otherwise all]
     #[arg(long, value_name = "NAMES", value_parser = parse_patterns)]
     pub patterns: Option<Patterns>,
-    /// Bytes that IOs stay in; a run moves no more
+    /// Keep IOs within SIZE bytes; a run moves no more than that
     #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = parse_bytes)]
     pub size: u64,
-    /// Size of each IO in bytes, where it is not the parameter
+    /// Set the size of each IO in bytes, unless it is the parameter of the benchmark
     #[arg(long, value_name = "SIZE", default_value = "32k", value_parser = parse_bytes)]
     pub io: u64,
-    /// IOs of each run [default: SR 128, RR 256, SW 1024, RW 5116, of which the first 50 are not counted]
+    /// Issue N IOs per run [default: SR 128, RR 256, SW 1024, RW 5116, of which the first 50 are not counted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub ios: Option<u64>,
-    /// Runs of each point
+    /// Run each point N times
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     /// Pause between runs
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
     pub pause: Duration,
-    /// What stands between IOs and the medium
+    /// Pass IOs through this cache
     #[arg(long, value_name = "CACHE", value_enum, default_value_t)]
     pub through: Through,
-    /// Leave out the random format; a file is written once from its start to its end
+    /// Skip the random format; a file is written once from start to end
     #[arg(long)]
     pub as_is: bool,
-    /// First measure the pause that runs need, and start-up and period of each pattern, and use them
+    /// Measure the pause needed between runs and the start-up and period of each pattern first, and use them
     #[arg(long)]
     pub calibrate: bool,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }
 
-/// Names of benchmarks.
+/// Selected benchmarks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Benchmarks(Vec<MicroBenchmark>);
 
-/// Names of patterns.
+/// Selected patterns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patterns(Vec<Baseline>);
 
-/// What stands between IOs and the medium.
+/// Caches between IOs and the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Through {
-    /// Nothing: past the page cache (O_DIRECT), and writes through the device's cache (O_DSYNC)
+    /// Bypass the page cache (O_DIRECT) and write through the device's cache (O_DSYNC)
     #[default]
     None,
-    /// The device's cache: O_DIRECT alone
+    /// Use the device's cache (O_DIRECT without O_DSYNC)
     Device,
-    /// The page cache: says nothing about a device
+    /// Use the page cache; the results do not describe the device
     Page,
 }
 
@@ -153,7 +153,7 @@ fn parse_patterns(text: &str) -> Result<Patterns, String> {
     named(&text.to_ascii_uppercase(), &Baseline::ALL, Baseline::name).map(Patterns)
 }
 
-/// Names with commas between, or `all`.
+/// Parses names separated by commas, or `all`.
 fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<Vec<T>, String> {
     if text.eq_ignore_ascii_case("all") {
         return Ok(all.to_vec());

@@ -1,4 +1,4 @@
-//! The workloads that `tidegate bench` knows: the one list of them, for commands and for steps of jobs.
+//! List of workloads, shared by the commands of `tidegate bench` and the steps of jobs.
 
 use std::path::Path;
 
@@ -17,38 +17,38 @@ use super::uflip::BenchUflipArguments;
 use crate::Finding;
 use crate::replay::ReplayArguments;
 
-/// Where a workload runs.
+/// Context in which a workload runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAs {
-    /// A command: it may introduce itself on standard error.
+    /// A command: it may print an introduction on standard error.
     Command,
-    /// A step of a job: all that is to be said comes with the outcome.
+    /// A step of a job: all messages are part of the outcome.
     Step,
 }
 
 /// The arguments of one workload.
 pub trait WorkloadArguments {
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     fn common(&self) -> &BenchCommonArguments;
 
-    /// The directory to measure, or the device.
+    /// The directory or device to measure.
     fn directory(&self) -> Result<&Path>;
 
-    /// The workload that the arguments describe.
+    /// The workload described by the arguments.
     fn workload(&self, run_as: RunAs) -> Result<Box<dyn Workload>>;
 
-    /// Looks for mistakes before anything is touched.
+    /// Validates the arguments before anything is touched.
     fn check(&self) -> Result<()> {
         Ok(self.workload(RunAs::Step)?.check()?)
     }
 
-    /// Does what the arguments ask for in place of a run, such as a list.
+    /// Handles options that show something instead of running, such as a list; `None` to run the workload.
     fn show(&self) -> Result<Option<Finding>> {
         Ok(None)
     }
 }
 
-/// A new workload has its arguments in a file of its own, and a line here.
+/// A new workload needs a file for its arguments, and a line here.
 macro_rules! workloads {
     ($($(#[$help:meta])* $name:ident($arguments:ty),)+) => {
         /// A workload.
@@ -58,7 +58,7 @@ macro_rules! workloads {
         }
 
         impl WorkloadCommand {
-            /// Its arguments.
+            /// The arguments of the workload.
             pub fn arguments(&self) -> &dyn WorkloadArguments {
                 match self {
                     $(Self::$name(arguments) => arguments,)+
@@ -73,16 +73,16 @@ workloads! {
     File(BenchFileArguments),
     /// Insert, update and delete rows in SQLite databases, transaction by transaction
     Sqlite(BenchSqliteArguments),
-    /// Create, list, look at and remove many small files
+    /// Create, list, stat and remove many small files
     Metadata(BenchMetadataArguments),
-    /// Create, read, append to and delete many small files, operation for operation as PostMark 1.51
+    /// Create, read, append to and delete many small files, with exactly the operations of PostMark 1.51
     Postmark(BenchPostmarkArguments),
-    /// Write and read files sequentially and at random in four phases, as tiobench
+    /// Write and read files sequentially and at random in four phases, like tiobench
     Tio(BenchTioArguments),
-    /// Run the load of a phone's application, generated from what was published about it
+    /// Run the I/O load of a phone application, generated from published data
     App(BenchAppArguments),
-    /// Find out what a flash device is like inside: pages, alignment, locality, and six more micro-benchmarks
+    /// Probe the internals of a flash device: pages, alignment, locality, and six more micro-benchmarks
     Uflip(BenchUflipArguments),
-    /// Replay a trace of calls, as `tidegate replay`
+    /// Replay a trace of calls, like `tidegate replay`
     Replay(ReplayArguments),
 }

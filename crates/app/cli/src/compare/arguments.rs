@@ -1,4 +1,4 @@
-//! Arguments of `tidegate bench compare` and `tidegate bench show`; part of the one definition in `arguments.rs`.
+//! Arguments of `tidegate bench compare` and `tidegate bench show`, part of the single definition in `arguments.rs`.
 
 use std::path::PathBuf;
 
@@ -22,51 +22,51 @@ use crate::quantity::parse_bytes;
                   the baseline.\nCold runs need root to drop caches. Exit codes: 0 done, 1 stopped, not measured as \
                   asked or a requirement not met,\n2 could not do it.")]
 pub struct BenchCompareArguments {
-    /// Folders to measure, the first as the baseline; or two sets of records to compare without measuring, each a file of
-    /// records, an id or a tag of the history
+    /// Measure these directories, the first as the baseline; or compare two sets of records without measuring, each
+    /// given as a record file, or an id or tag of the history
     #[arg(value_names = ["A", "B"], num_args = 2.., conflicts_with = "targets", required_unless_present = "targets")]
     pub sets: Vec<String>,
-    /// A name and an existing folder to measure; give one for each configuration
+    /// Measure this existing directory and call it LABEL; give one for each configuration
     #[arg(
         long = "target", value_name = "LABEL=DIRECTORY", required_unless_present = "sets",
         value_parser = Target::parse
     )]
     pub targets: Vec<Target>,
-    /// What to run; may be given several times [default: all]
+    /// Run this workload; may be given several times [default: all]
     #[arg(long = "workload", value_name = "NAME", value_enum)]
     pub workloads: Vec<Workload>,
-    /// Rounds; each runs every target once, in rotated order [default: 5]
+    /// Run N rounds, each with every target once, in rotated order [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: Option<u32>,
-    /// Size of sequential files in bytes [default: 512m]
+    /// Set the size of sequential files, in bytes [default: 512m]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub size: Option<u64>,
-    /// Small files of files-10k and files-10k-4k [default: 10000]
+    /// Use N small files in files-10k and files-10k-4k [default: 10000]
     #[arg(long, value_name = "N")]
     pub files: Option<u32>,
-    /// Decides random orders and contents: the same seed gives the same run [default: 1]
+    /// Seed random orders and contents: the same seed gives the same run [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// The target that the others are compared with [default: native, or the first folder]
+    /// Compare the other targets with this one [default: native, or the first directory]
     #[arg(long, value_name = "LABEL")]
     pub baseline: Option<String>,
-    /// Exit with 1 unless the median of this target's ratios is at least (or with <= at most) RATIO; may be given several
-    /// times
+    /// Exit with 1 unless the median of this target's ratios is at least (with <=: at most) RATIO; may be given
+    /// several times
     #[arg(long = "require", value_name = "LABEL:WORKLOAD>=RATIO", value_parser = Requirement::parse)]
     pub requirements: Vec<Requirement>,
-    /// Write every run record to this file, as JSON lines; a stopped run leaves them in FILE.partial
+    /// Write every run record to this file as JSON lines; an interrupted run leaves them in FILE.partial
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write a report to this file, in HTML
+    /// Write an HTML report to this file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Write one table in Markdown to this file; - is standard output
+    /// Write one Markdown table to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Print one run record in JSON on each line instead of tables; of A and B the comparison as one JSON object
+    /// Print one run record per line as JSON instead of tables; for A and B, print the comparison as one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Where the run is stored, and ids and tags are looked up.
+    /// The history, for storing runs and looking up ids and tags.
     #[command(flatten)]
     pub store: StoreArguments,
 }
@@ -74,15 +74,15 @@ pub struct BenchCompareArguments {
 /// Arguments of `tidegate bench show`.
 #[derive(Args, Debug)]
 pub struct BenchShowArguments {
-    /// Records that `tidegate bench compare --output` wrote
+    /// Read records written by `tidegate bench compare --output`
     pub file: PathBuf,
-    /// The target that the others are compared with
+    /// Compare the other targets with this one
     #[arg(long, value_name = "LABEL", default_value = "native")]
     pub baseline: String,
-    /// Print one table in Markdown
+    /// Print one Markdown table
     #[arg(long)]
     pub markdown: bool,
-    /// Also write a report to this file, in HTML
+    /// Also write an HTML report to this file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }

@@ -1,12 +1,12 @@
-//! `tidegate bench compare`: several directories, several workloads, interleaved rounds, ratios to a baseline; or two
-//! sets of records that were measured before (`records.rs`).
+//! `tidegate bench compare`: several directories and workloads in interleaved rounds, as ratios to a baseline; or two
+//! existing sets of records (`records.rs`).
 //!
-//! Within a workload each round runs every target once, and the first target of a round is the second of the one before:
-//! what changes on the machine meanwhile changes for all of them. Everything is synced between two runs. It mounts
-//! nothing: what is compared is whatever is mounted at the directories given.
+//! Within a workload each round runs every target once, in an order that rotates by one each round, so that changes
+//! of the machine over time affect all targets alike. Everything is synced between two runs. The command mounts
+//! nothing: it compares whatever is mounted at the given directories.
 //!
-//! A target that fails in a workload is left out of the rest of that workload, and named. A signal ends the run after
-//! the record that was being measured: the records keep the name `FILE.partial`, and tables say that they are partial.
+//! A target that fails in a workload is excluded from the rest of that workload, and reported. A signal ends the run
+//! after the record being measured: the records keep the name `FILE.partial`, and tables are marked as partial.
 
 pub mod arguments;
 mod records;
@@ -33,18 +33,18 @@ use crate::{Finding, output};
 pub use self::show::run as run_show;
 pub use self::show::write_text;
 
-/// Rounds, if none are given.
+/// Default number of rounds.
 const USUAL_ROUNDS: u32 = 5;
 
-/// Size of sequential files, if none is given.
+/// Default size of sequential files.
 const USUAL_FILE_BYTES: u64 = 512 << 20;
 
-/// A directory that is measured.
+/// A directory to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its name in tables and records.
+    /// Name in tables and records.
     pub label: String,
-    /// Where to work.
+    /// The directory.
     pub directory: PathBuf,
 }
 
@@ -94,7 +94,7 @@ pub fn run(arguments: &BenchCompareArguments) -> Result<Finding> {
     show(arguments, &plan, runner)
 }
 
-/// What is measured.
+/// Targets, workloads and amounts of a comparison.
 struct Plan {
     targets: Vec<Target>,
     baseline: String,
@@ -105,7 +105,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// `None` where records are compared that exist already.
+    /// Builds the plan; `None` to compare existing records instead.
     fn of(arguments: &BenchCompareArguments) -> Result<Option<Self>> {
         let folders = arguments
             .sets
@@ -149,7 +149,7 @@ impl Plan {
         }))
     }
 
-    /// Everything that can be wrong before anything is touched.
+    /// Validates everything before anything is touched.
     fn check(&self, arguments: &BenchCompareArguments) -> Result<()> {
         let labels: Vec<&str> = self.targets.iter().map(|target| target.label.as_str()).collect();
         for (index, label) in labels.iter().enumerate() {
@@ -182,7 +182,7 @@ impl Plan {
     }
 }
 
-/// An option that says how to measure, if one is given.
+/// The first given option that applies only to measuring, if any.
 fn measuring_option(arguments: &BenchCompareArguments) -> Option<&'static str> {
     let given = [
         ("--workload", !arguments.workloads.is_empty()),
@@ -200,7 +200,7 @@ fn measuring_option(arguments: &BenchCompareArguments) -> Option<&'static str> {
         .map(|(name, _)| name)
 }
 
-/// One workload on every target.
+/// One workload on every target, as a series.
 struct Targets<'run> {
     workload: Workload,
     plan: &'run Plan,
@@ -220,7 +220,7 @@ impl Series for Targets<'_> {
         let target = &self.plan.targets[turn.side];
         let identity = identity(&target.label, &target.directory, turn.round)?;
         let workload = self.workload.of(&target.directory, self.plan.amount);
-        // Each round has other contents, as a device that finds known blocks would look too fast.
+        // Contents differ between rounds, because a device that recognises known blocks would look too fast.
         let seed = self.plan.seed.wrapping_add(u64::from(turn.round));
         let mut outcome = workload.run(seed, &self.terminal.bar, self.stop)?;
         outcome.workload["name"] = self.workload.name().into();
@@ -240,7 +240,7 @@ impl Series for Targets<'_> {
     }
 }
 
-/// Shows and writes what was measured.
+/// Shows and writes the results.
 fn show(arguments: &BenchCompareArguments, plan: &Plan, mut runner: Runner<'_>) -> Result<Finding> {
     let comparisons = Comparison::all(runner.records(), &plan.baseline);
     if !arguments.json {

@@ -1,4 +1,4 @@
-//! `tidegate bench compare A B`: two sets of records that exist already, as ratios with their intervals.
+//! `tidegate bench compare A B`: compares two existing sets of records, as ratios with intervals.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::arguments::BenchCompareArguments;
 use super::write_text;
 use crate::{Finding, history_command, output};
 
-/// Runs the command. What only one set has makes exit code 1; other machines and noise are warned of.
+/// Runs the command. Operations in only one set give exit code 1; different machines and noise give warnings.
 pub fn run(a: &str, b: &str, arguments: &BenchCompareArguments) -> Result<Finding> {
     let (a, b) = (read(a, arguments)?, read(b, arguments)?);
     let comparison = RecordComparison::of(&a.records, &b.records)
@@ -45,7 +45,7 @@ pub fn run(a: &str, b: &str, arguments: &BenchCompareArguments) -> Result<Findin
     })
 }
 
-/// A file of that name, else a run of the history, else all runs with that tag.
+/// Reads a file of that name, else a run of the history, else all runs with that tag.
 fn read(name: &str, arguments: &BenchCompareArguments) -> Result<RecordSet> {
     let path = Path::new(name);
     if path.exists() {

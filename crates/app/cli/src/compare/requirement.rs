@@ -1,34 +1,34 @@
-//! `--require LABEL:WORKLOAD>=RATIO` (or `<=`): what must hold for exit code 0.
+//! Requirements of `--require LABEL:WORKLOAD>=RATIO` (or `<=`), which must hold for exit code 0.
 
 use clap::ValueEnum;
 use report::Comparison;
 
 use super::workload::Workload;
 
-/// Whether a ratio has to be as high as another one, or may be no higher.
+/// Direction of a limit on a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// `>=`
     AtLeast,
-    /// `<=`: where being faster than the baseline means that work was left out.
+    /// `<=`, for workloads in which being faster than the baseline means that work was skipped.
     AtMost,
 }
 
-/// A configuration must keep to a part of the baseline's speed under a workload.
+/// A limit on the speed of a configuration relative to the baseline, for one workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requirement {
     /// The configuration.
     pub label: String,
     /// The workload.
     pub workload: Workload,
-    /// Side of `ratio` that is allowed.
+    /// Direction of the limit.
     pub bound: Bound,
-    /// Limit of the median of the ratios.
+    /// Limit for the median of the ratios.
     pub ratio: f64,
 }
 
 impl Requirement {
-    /// Parses the text after `--require`.
+    /// Parses the value of `--require`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no requirement; write for example tidegate:write-512k>=0.98");
         let at_least = text.split_once(">=").map(|parts| (Bound::AtLeast, parts));
@@ -49,7 +49,7 @@ impl Requirement {
         })
     }
 
-    /// What is not as required; `None` when it holds.
+    /// Describes the violation; `None` if the requirement is met.
     pub fn violation(&self, comparisons: &[Comparison]) -> Option<String> {
         let name = self.workload.name();
         let comparison = comparisons.iter().find(|one| one.workload == name);

@@ -1,4 +1,4 @@
-//! What a comparison looks like: tables on the terminal, one Markdown table, one HTML file.
+//! Output of a comparison: tables on the terminal, one Markdown table, one HTML file.
 
 use std::path::Path;
 
@@ -31,13 +31,13 @@ pub fn run(arguments: &BenchShowArguments) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// All tables for the terminal, a line between them.
+/// All tables for the terminal, separated by empty lines.
 pub fn tables(comparisons: &[Comparison]) -> String {
     let texts: Vec<String> = comparisons.iter().map(Comparison::text).collect();
     texts.join("\n")
 }
 
-/// Writes the page.
+/// Writes the HTML report.
 pub fn write_html(
     path: &Path,
     comparisons: Vec<Comparison>,
@@ -58,7 +58,7 @@ pub fn write_html(
     write_text(path, &page)
 }
 
-/// Writes a result, and makes its folder where that is missing.
+/// Writes a result; creates its directory if it does not exist.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent).with_context(|| format!("{} can't be made", parent.display()))?;

@@ -1,7 +1,7 @@
-//! The workloads of `tidegate bench compare`: their names and what they do.
+//! Workloads of `tidegate bench compare`.
 //!
-//! "Cold" is after every cache of the machine was dropped (as root; otherwise the records say what was left), "warm"
-//! after the file was read once. Files are always made through the configuration that is measured.
+//! "Cold" means after dropping every cache of the machine (as root; otherwise the records state what remained
+//! cached); "warm" means after reading the file once. Files are always created through the measured configuration.
 
 use std::path::Path;
 
@@ -9,63 +9,63 @@ use bench::metadata::MetadataSpec;
 use bench::{Cache, FileSpec, FinalSync, Mode, Pattern, WriteTarget};
 use clap::ValueEnum;
 
-/// Random writes that are each synced: so many, over a file of so many bytes.
+/// Number of synced random writes, and size of the file written.
 const RANDOM_OPERATIONS: u64 = 2000;
 const RANDOM_FILE_BYTES: u64 = 64 << 20;
 
-/// What is compared.
+/// Workload of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
-    /// Sequential write of a new file in records of 512 KiB, fsync at the end
+    /// Write a new file sequentially in records of 512 KiB, fsync at the end
     #[value(name = "write-512k")]
     Write512k,
-    /// The same in records of 4 KiB
+    /// Write a new file sequentially in records of 4 KiB, fsync at the end
     #[value(name = "write-4k")]
     Write4k,
-    /// Sequential read in records of 512 KiB, nothing in memory
+    /// Read sequentially in records of 512 KiB from a cold cache
     #[value(name = "read-512k-cold")]
     Read512kCold,
-    /// The same, the file read once before
+    /// Read sequentially in records of 512 KiB after reading the file once
     #[value(name = "read-512k-warm")]
     Read512kWarm,
-    /// Sequential read in records of 4 KiB, nothing in memory
+    /// Read sequentially in records of 4 KiB from a cold cache
     #[value(name = "read-4k-cold")]
     Read4kCold,
-    /// The same, the file read once before
+    /// Read sequentially in records of 4 KiB after reading the file once
     #[value(name = "read-4k-warm")]
     Read4kWarm,
-    /// 2,000 random writes of 4 KiB over an existing file of 64 MiB, an fsync after each
+    /// Write 2,000 random records of 4 KiB over an existing file of 64 MiB, fsync after each
     #[value(name = "randwrite-4k-fsync")]
     RandomWrite4kFsync,
-    /// The same with an fdatasync after each
+    /// Write like randwrite-4k-fsync, but fdatasync after each
     #[value(name = "randwrite-4k-fdatasync")]
     RandomWrite4kFdatasync,
-    /// The same by a descriptor with O_SYNC
+    /// Write like randwrite-4k-fsync, but with O_SYNC instead of fsync
     #[value(name = "randwrite-4k-sync")]
     RandomWrite4kSync,
-    /// The same by a descriptor with O_DSYNC
+    /// Write like randwrite-4k-fsync, but with O_DSYNC instead of fsync
     #[value(name = "randwrite-4k-dsync")]
     RandomWrite4kDataSync,
-    /// The same by a descriptor with O_DIRECT and O_SYNC
+    /// Write like randwrite-4k-fsync, but with O_DIRECT and O_SYNC instead of fsync
     #[value(name = "randwrite-4k-direct-sync")]
     RandomWrite4kDirectSync,
-    /// The same by a descriptor with O_DIRECT and O_DSYNC
+    /// Write like randwrite-4k-fsync, but with O_DIRECT and O_DSYNC instead of fsync
     #[value(name = "randwrite-4k-direct-dsync")]
     RandomWrite4kDirectDataSync,
     /// Create, list with stat, and remove 10,000 empty files
     #[value(name = "files-10k")]
     Files10k,
-    /// The same with 4 KiB in each file
+    /// Create, list with stat, and remove 10,000 files of 4 KiB
     #[value(name = "files-10k-4k")]
     Files10k4k,
 }
 
-/// How much a workload does where its name leaves it open.
+/// Amounts of work that are not part of a workload's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
-    /// Bytes of sequential files.
+    /// Size of sequential files, in bytes.
     pub file_bytes: u64,
-    /// Small files.
+    /// Number of small files.
     pub files: u32,
 }
 
@@ -76,7 +76,7 @@ impl Workload {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What to run in `directory`.
+    /// The workload for `directory`.
     pub fn of(self, directory: &Path, amount: Amount) -> Box<dyn bench::Workload> {
         let write = |record| file(directory, amount, Pattern::SequentialWrite, record, Cache::AsIs);
         let read = |record, cache| file(directory, amount, Pattern::SequentialRead, record, cache);

@@ -1,4 +1,4 @@
-//! Arguments of `tidegate demo`; part of the one definition in `arguments.rs`.
+//! Arguments of `tidegate demo`, part of the single definition in `arguments.rs`.
 
 use std::path::PathBuf;
 
@@ -15,25 +15,26 @@ use crate::quantity::parse_bytes;
                   machines rounds, then sizes\nare cut down."
 )]
 pub struct DemoArguments {
-    /// Where to work; made when missing
+    /// Work in this directory; it is created if missing
     #[arg(default_value = "out")]
     pub directory: PathBuf,
-    /// Rounds; each runs every configuration once, in rotated order [default: 6 or more, until the intervals are narrow]
+    /// Run N rounds, each with every configuration once, in rotated order [default: 6 or more, until the intervals
+    /// are narrow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Size of the file written, in bytes
+    /// Set the size of the file written, in bytes
     #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = parse_bytes)]
     pub size: u64,
-    /// The report, one HTML file; the run records go beside it as .jsonl
+    /// Write the HTML report to this file, and the run records next to it as .jsonl
     #[arg(long, value_name = "FILE", default_value = "out/demo.html")]
     pub report: PathBuf,
-    /// Also draw the throughput of the configurations to this file, as SVG
+    /// Also write a chart of the throughputs to this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print the run records as JSON lines instead of the table
     #[arg(long)]
     pub json: bool,
-    /// Exit with 1 when the configurations are not in the order of the paper
+    /// Exit with 1 if the configurations are not in the order of the paper
     #[arg(long)]
     pub strict: bool,
 }

@@ -1,4 +1,4 @@
-//! Where the demo measures: an ext4 made for it on a loop device, or the folder given as it is.
+//! File system for the demo: a new ext4 on a loop device, or the given directory as it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use anyhow::{Context, Result, bail};
 use crate::loop_disk::{EXT4, FileSystem, LoopDisk, WorkFolder};
 use crate::quantity::show_bytes;
 
-/// Wanted size of the file system.
+/// Preferred size of the file system.
 const IMAGE_BYTES: u64 = 3 << 30;
 
-/// What the folder must keep free beside the image.
+/// Space to keep free in the directory in addition to the image.
 const HEADROOM_BYTES: u64 = 256 << 20;
 
-/// A file system to measure on. Its drop removes everything that was made.
+/// A file system to measure on. Everything created for it is removed on drop.
 pub struct Bed {
-    // Order of drop: the file system goes before the folder that it is mounted in.
+    // Drop order: the file system is unmounted before its directory is removed.
     disk: Option<LoopDisk>,
     folder: WorkFolder,
     notes: Vec<String>,
 }
 
 impl Bed {
-    /// Makes the bed in `directory`, for files of `size_bytes`.
+    /// Sets up the bed in `directory`, for files of `size_bytes`.
     pub fn make(directory: &Path, size_bytes: u64) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("{} can't be made", directory.display()))?;
         let directory = directory
@@ -49,12 +49,12 @@ impl Bed {
         Ok(bed)
     }
 
-    /// What the user should know about where is measured.
+    /// Notes for the user about the measured file system.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The folder on the file system that is measured.
+    /// The directory to measure in.
     pub fn data(&self) -> PathBuf {
         self.disk
             .as_ref()
@@ -62,7 +62,7 @@ impl Bed {
             .join("data")
     }
 
-    /// A folder for a mount, outside the file system that is measured.
+    /// Creates a mount point outside the measured file system.
     pub fn mountpoint(&self, label: &str) -> Result<PathBuf> {
         let path = self.folder.path.join(label);
         fs::create_dir(&path).with_context(|| format!("{} can't be made", path.display()))?;
@@ -70,7 +70,7 @@ impl Bed {
     }
 }
 
-/// An ext4 for files of this size, with room to spare.
+/// An ext4 file system with spare room for files of this size.
 fn ext4(folder: &Path, size_bytes: u64) -> Result<LoopDisk> {
     let space = rustix::fs::statvfs(folder).context("free space can't be found")?;
     let free = space
@@ -78,7 +78,7 @@ fn ext4(folder: &Path, size_bytes: u64) -> Result<LoopDisk> {
         .saturating_mul(space.f_frsize)
         .saturating_sub(HEADROOM_BYTES);
     let image_bytes = IMAGE_BYTES.max(size_bytes.saturating_mul(2)).min(free) / 4096 * 4096;
-    // An eighth for the journal, inode tables and reserved blocks.
+    // Reserve an eighth for the journal, inode tables and reserved blocks.
     if image_bytes
         < size_bytes
             .saturating_add(size_bytes / 8)
@@ -90,7 +90,7 @@ fn ext4(folder: &Path, size_bytes: u64) -> Result<LoopDisk> {
             show_bytes(size_bytes)
         );
     }
-    // Discards give the space of removed files back to the sparse image.
+    // Discards return the space of removed files to the sparse image.
     let discarding = FileSystem {
         mount_options: "discard",
         ..EXT4

@@ -1,4 +1,4 @@
-//! The configurations that are compared, lowest first after native, and their mounts.
+//! Configurations of the demo, lowest first after native, and their mounts.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,20 +9,20 @@ use crate::background::Report;
 
 use super::{Bed, Document, stats_document, this_program};
 
-/// A configuration: its name, and the arguments of its mount; `None` measures the file system itself.
+/// A configuration: its name and the arguments of its mount; `None` measures the file system itself.
 pub struct Configuration {
     /// Name in tables and records.
     pub label: &'static str,
-    /// What it stands for.
+    /// Short description.
     pub meaning: &'static str,
-    /// True for the rungs that the paper has, in its order: each is faster than the one before.
+    /// True for the rungs of the paper, in its order: each is faster than the one before.
     pub is_in_paper: bool,
     /// Arguments of `tidegate mount`, in groups.
     pub mount: Option<&'static [&'static [&'static str]]>,
 }
 
 impl Configuration {
-    /// What it stands for, and the arguments that make it.
+    /// Description of the configuration, with its mount arguments.
     pub fn description(&self) -> String {
         match self.mount {
             None => self.meaning.to_owned(),
@@ -35,14 +35,14 @@ impl Configuration {
 /// Label of the baseline.
 pub const NATIVE: &str = "native";
 
-/// FUSE as the paper has it: no newer help of the kernel.
+/// FUSE as in the paper, without newer kernel features.
 const PAPERS_KERNEL: &[&str] = &["--writeback", "off", "--passthrough", "off", "--uring", "off"];
 
-/// Plain FUSE: data passes the page cache above.
+/// Plain FUSE: data goes through the page cache above it.
 const CACHED: &[&str] = &["--direct-io", "off"];
 
-/// The ladder. `bfuse-8m` differs from `fuse-512k` by the buffer, its thread, and by direct I/O for writers: the buffer
-/// takes the place of the page cache above it, as two of them in a row would hide what it is worth.
+/// The ladder. `bfuse-8m` differs from `fuse-512k` by the buffer, its thread, and by direct I/O for writers: the
+/// buffer replaces the page cache above it, because two caches in a row would hide the effect of the buffer.
 pub const LADDER: [Configuration; 5] = [
     Configuration {
         label: NATIVE,
@@ -81,7 +81,7 @@ pub const LADDER: [Configuration; 5] = [
     },
 ];
 
-/// A configuration that is ready to be measured. Its drop unmounts it.
+/// A configuration ready for measuring; unmounted on drop.
 pub struct Rung {
     label: &'static str,
     directory: PathBuf,
@@ -137,17 +137,17 @@ impl Rung {
         self.label
     }
 
-    /// Where to measure.
+    /// Directory to measure.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What the kernel granted, in words; `None` where there is no daemon.
+    /// Features granted by the kernel, in words; `None` if there is no daemon.
     pub fn negotiated(&self) -> Option<&str> {
         self.negotiated.as_deref()
     }
 
-    /// The daemon's counters; `None` where there is no daemon.
+    /// The daemon's counters; `None` if there is no daemon.
     pub fn statistics(&self) -> Result<Option<Document>> {
         if !self.is_mount {
             return Ok(None);
@@ -161,7 +161,7 @@ impl Drop for Rung {
         if !self.is_mount {
             return;
         }
-        // A failure shows by the folder that stays; there is nothing more that a drop could do.
+        // A failure shows by the directory left behind; drop can do nothing more.
         let _ = this_program().and_then(|mut program| {
             let unmount = program.arg("unmount").arg("--lazy").arg(&self.directory);
             Ok(unmount

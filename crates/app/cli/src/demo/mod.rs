@@ -1,13 +1,13 @@
 //! `tidegate demo`: the ladder of the bFUSE paper on this machine, in one interleaved run.
 //!
-//! Each round writes one file sequentially through every configuration, in rotated order, so that what changes on the
-//! machine meanwhile changes for all of them. A result is the median of the ratios formed inside each round, with its
-//! interval. Mounts and measurements are child processes of this binary; counters come from the daemons, as in
-//! `tidegate stats`.
+//! Each round writes one file sequentially through every configuration, in rotated order, so that changes of the
+//! machine over time affect all configurations alike. A result is the median of the ratios formed within each round,
+//! with its interval. Mounts and measurements are child processes of this binary; counters come from the daemons, as
+//! in `tidegate stats`.
 //!
-//! Whatever is made (image, loop device, mounts, folders) is owned by a value whose drop removes it; signals only raise
-//! a flag, and what was measured until then is reported. Nothing that was there before is touched, and nothing is stored
-//! in the user's history.
+//! Everything created (image, loop device, mounts, directories) is owned by a value whose drop removes it; signals
+//! only raise a flag, and the results so far are reported. Existing files are not touched, and nothing is stored in
+//! the user's history.
 
 pub mod arguments;
 mod bed;
@@ -38,31 +38,31 @@ use crate::stats_document::{self, Document};
 /// Size of each write, as in the paper's table 3.
 const RECORD_BYTES: u64 = 512 << 10;
 
-/// Size of the runs that warm up and tell how fast this machine is.
+/// Size of the pilot runs, which warm up and measure the speed of this machine.
 const PILOT_BYTES: u64 = 16 << 20;
 
-/// The rounds must fit into this; set-up, report and removal need the rest of two minutes.
+/// Time limit for the rounds; set-up, report and removal need the rest of two minutes.
 const TIME_FOR_ROUNDS: Duration = Duration::from_secs(85);
 
-/// Smallest file that is still measured.
+/// Minimum file size.
 const SIZE_BYTES_MIN: u64 = 32 << 20;
 
-/// Rounds when a number is given and the machine is too slow for it: fewer have no median worth its name.
+/// Minimum rounds on a machine too slow for the given number: fewer do not give a meaningful median.
 const ROUNDS_MIN: u32 = 3;
 
-/// Without a given number: fewer rounds have no interval of 95 %.
+/// Minimum rounds without a given number: fewer do not give an interval of 95 %.
 const ROUNDS_FOR_INTERVAL: u32 = 6;
 
-/// Without a given number: rounds that sizes are cut down for, if the machine is slow.
+/// Rounds to aim for without a given number: on a slow machine, sizes are reduced to reach them.
 const ROUNDS_WANTED: u32 = 12;
 
-/// Without a given number: rounds after which more would not help.
+/// Maximum rounds without a given number: more would not help.
 const ROUNDS_MAX: u32 = 40;
 
 /// Without a given number: time after which no further round begins, once there is an interval.
 const TIME_FOR_NARROWING: Duration = Duration::from_secs(60);
 
-/// An interval of this part of its ratio is narrow enough.
+/// An interval of at most this fraction of its ratio is narrow enough.
 const NARROW: f64 = 0.05;
 
 /// Counter of the run records: context switches of the daemon during the run.
@@ -85,7 +85,7 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
     let plan = Plan::fit(arguments, &rungs, &stop)?;
     let records_file = arguments.report.with_extension("jsonl");
     make_parent(&records_file)?;
-    // The rounds of a demo are no runs of the user's, who has them in the file of records.
+    // The rounds of a demo are not stored in the user's history, only in the record file.
     let sinks = Sinks::new(Some(&records_file), HistorySink::default())?;
     let terminal = Terminal::new(ProgressForm::Off, 1, arguments.json);
     let mut runner = Runner::new(&terminal, &stop, Settle::Machine, sinks);
@@ -113,7 +113,7 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
     })
 }
 
-/// Mounts every configuration; what is left out is a note.
+/// Mounts every configuration; each failure adds a note.
 fn mount_all(bed: &Bed, notes: &mut Vec<String>) -> Vec<Rung> {
     let mut rungs = Vec::new();
     for configuration in &LADDER {
@@ -133,7 +133,7 @@ fn mount_all(bed: &Bed, notes: &mut Vec<String>) -> Vec<Rung> {
     rungs
 }
 
-/// How much is run, cut down to the time there is.
+/// Size and number of rounds, reduced to fit the time limit.
 struct Plan {
     size_bytes: u64,
     rounds: u32,
@@ -170,7 +170,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Cuts rounds first, then sizes, until the estimate fits.
+    /// Reduces rounds first, then the size, until the estimate fits.
     fn cut(size_bytes: u64, rounds: u32, rounds_min: u32, pilot_seconds: f64) -> Self {
         let mut plan = Self {
             size_bytes,
@@ -190,12 +190,13 @@ impl Plan {
     }
 }
 
-/// What rounds take, by what the pilot took. The fixed part of a run is counted too often: an upper bound.
+/// Estimates the duration of rounds from that of the pilot. It scales the fixed cost of a run too, so it is an upper
+/// bound.
 fn seconds(size_bytes: u64, rounds: u32, pilot_seconds: f64) -> f64 {
     pilot_seconds * nearest_f64(size_bytes) / nearest_f64(PILOT_BYTES) * f64::from(rounds)
 }
 
-/// The configurations as sides of the rounds.
+/// The configurations as a series.
 struct Ladder<'run> {
     plan: &'run Plan,
     rungs: &'run [Rung],
@@ -234,14 +235,14 @@ impl Series for Ladder<'_> {
             "round {rounds_done} of {bound}{} done{shown}",
             self.plan.rounds
         ));
-        // The width decides when to end, never the ratio itself.
+        // Only the width of the intervals decides when to stop, never the ratio itself.
         let is_enough = rounds_done >= ROUNDS_FOR_INTERVAL
             && (widest.is_some_and(|width| width <= NARROW) || self.began.elapsed() >= TIME_FOR_NARROWING);
         !(self.plan.ends_when_narrow && is_enough)
     }
 }
 
-/// One measured write, with the daemon's counters of the time between. `None` when it was stopped.
+/// Runs one write, and reads the daemon's counters before and after it. `None` if the run was stopped.
 fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Result<Option<RunRecord>> {
     let before = rung.statistics()?;
     let Some(mut record) = bench_child(rung, size_bytes, round, stop)? else {
@@ -249,7 +250,7 @@ fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Resu
     };
     let counted = match (before, rung.statistics()?) {
         (Some(before), Some(after)) => Counted::between(&before, &after, size_bytes),
-        // Without a mount each write reaches the file system as it is.
+        // Without a mount every write reaches the file system unchanged.
         _ => Counted {
             backing_writes: size_bytes / RECORD_BYTES,
             computed_writes: size_bytes / RECORD_BYTES,
@@ -268,10 +269,10 @@ fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Resu
     Ok(Some(record))
 }
 
-/// What a daemon did for one run.
+/// Counters of one run.
 struct Counted {
     backing_writes: u64,
-    /// Those of the backing writes that no daemon made or counted: as many as records, by construction.
+    /// Backing writes that no daemon issued or counted: as many as records, by construction.
     computed_writes: u64,
     context_switches: u64,
 }
@@ -286,7 +287,7 @@ impl Counted {
             .unwrap_or(0)
             .saturating_sub(writes(before).unwrap_or(0));
         let by_the_kernel = after.negotiated.get("passthrough") == Some(&serde_json::Value::Bool(true));
-        // With passthrough the kernel hands each write of the program to the file system as it is.
+        // With passthrough the kernel hands every write of the program to the file system unchanged.
         let computed_writes = if by_the_kernel {
             size_bytes / RECORD_BYTES
         } else {
@@ -300,7 +301,7 @@ impl Counted {
     }
 }
 
-/// Measures in a child process, which a Ctrl-C at the terminal stops too.
+/// Measures in a child process, which a Ctrl-C on the terminal stops too.
 fn bench_child(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Result<Option<RunRecord>> {
     let output = this_program()?
         .args(["bench", "file", "--pattern", "sequential-write", "--fsync-at-end"])
@@ -386,7 +387,7 @@ fn make_parent(path: &Path) -> Result<()> {
     std::fs::create_dir_all(&parent).with_context(|| format!("{} can't be made", parent.display()))
 }
 
-/// This binary, to be run once more.
+/// A command that runs this binary again.
 fn this_program() -> Result<Command> {
     let path =
         std::env::current_exe().context("the path of this program can't be found; is /proc mounted?")?;

@@ -1,11 +1,11 @@
-//! The demo's rows, and whether they are in the order of the paper.
+//! Rows of the demo's table, and the check for the order of the paper.
 
 use report::{LadderRow, LadderStep};
 use results::{NOISY_WIDTH, Noise, RunRecord};
 
 use super::ladder::{LADDER, NATIVE};
 
-/// One row for each configuration that was measured, native first.
+/// One row for each measured configuration, native first.
 pub fn rows(records: &[RunRecord]) -> Vec<LadderRow> {
     LADDER
         .iter()
@@ -22,15 +22,15 @@ pub fn rows(records: &[RunRecord]) -> Vec<LadderRow> {
         .collect()
 }
 
-/// Width of the widest interval of a ratio as a part of the ratio; `None` before there are two rounds.
+/// Width of the widest interval of a ratio, relative to the ratio; `None` with fewer than two rounds.
 pub fn widest_interval(records: &[RunRecord]) -> Option<f64> {
     let widths = rows(records).into_iter().filter(|row| !row.is_baseline);
     let widths = widths.map(|row| row.ratio?.relative_width());
     widths.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
 }
 
-/// Why the numbers can't tell small differences, one line each. Processor time of others is looked for while no daemon
-/// works, as the daemons' own is not told apart from it.
+/// Reasons why the numbers can't show small differences, one per line. The CPU load of other processes is checked
+/// only in native runs, because in the others it can't be distinguished from the daemon's.
 pub fn noise(records: &[RunRecord], rows: &[LadderRow]) -> Vec<String> {
     let of_native: Vec<RunRecord> = records
         .iter()
@@ -51,7 +51,7 @@ pub fn noise(records: &[RunRecord], rows: &[LadderRow]) -> Vec<String> {
         .collect()
 }
 
-/// What each row is, one line each.
+/// Descriptions of the rows, one per line.
 pub fn legend(rows: &[LadderRow]) -> String {
     let lines = rows
         .iter()
@@ -59,7 +59,7 @@ pub fn legend(rows: &[LadderRow]) -> String {
     format!("\n{}", lines.collect::<String>())
 }
 
-/// What is not as the paper has it: each step of the ladder is faster than the one before.
+/// Note on rows that violate the paper's order, in which each rung is faster than the one before.
 pub fn order_note(rows: &[LadderRow]) -> Option<String> {
     let in_paper = |row: &&LadderRow| {
         LADDER

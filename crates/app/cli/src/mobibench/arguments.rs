@@ -1,8 +1,8 @@
-//! The options of the original Mobibench, as it reads them: one letter each, values apart or attached, letters bundled,
-//! the last of several wins.
+//! Options of the original Mobibench, parsed as in the original: single letters, values separate or attached, bundled
+//! letters, and the last of several wins.
 //!
-//! Numbers are kept as they were given: what they mean, which are moved into their range and which are refused, is in
-//! `plan.rs`, so that a refusal ends with the line `Err string` that scripts look for.
+//! Numbers are kept as given: `plan.rs` interprets, clamps or rejects them, so that a rejection ends with the line
+//! `Err string`, which scripts look for.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use bench::Cache;
 use clap::{Args, ValueEnum};
 
-/// Arguments of `tidegate mobibench`, and of this program called through a link named `mobibench`.
+/// Arguments of `tidegate mobibench`, and of this program when called through a link named `mobibench`.
 #[derive(Args, Clone, Debug)]
 #[command(
     args_override_self = true,
@@ -19,10 +19,10 @@ use clap::{Args, ValueEnum};
                   2 could not do it. The last line is `Err string : ...`."
 )]
 pub struct MobibenchArguments {
-    /// Folder of the test files; made when missing, but not its parents [default: ./mobibench]
+    /// Put the test files into this directory; it is created if missing, but not its parents [default: ./mobibench]
     #[arg(short = 'p', value_name = "PATH")]
     pub path: Option<PathBuf>,
-    /// File size in KiB, divided by the threads
+    /// Set the file size in KiB, divided by the threads
     #[arg(
         short = 'f',
         value_name = "KIB",
@@ -30,7 +30,7 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub file_kib: i64,
-    /// Record size in KiB
+    /// Set the record size in KiB
     #[arg(
         short = 'r',
         value_name = "KIB",
@@ -38,7 +38,7 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub record_kib: i64,
-    /// File test: 0 write, 1 random write, 2 read, 3 random read, 4 append
+    /// Run this file test: 0 write, 1 random write, 2 read, 3 random read, 4 append
     #[arg(
         short = 'a',
         value_name = "ACCESS",
@@ -46,7 +46,7 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub access: i64,
-    /// How writes are synced: 0 not, 1 O_SYNC, 2 fsync, 3 O_DIRECT, 4 O_SYNC and O_DIRECT, 5 mmap, 6 mmap and MS_ASYNC,
+    /// Sync writes by: 0 nothing, 1 O_SYNC, 2 fsync, 3 O_DIRECT, 4 O_SYNC and O_DIRECT, 5 mmap, 6 mmap and MS_ASYNC,
     /// 7 mmap and MS_SYNC, 8 fdatasync, 9 fbarrier, 10 fdatabarrier (both need a BarrierFS kernel)
     #[arg(
         short = 'y',
@@ -55,7 +55,7 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub sync: i64,
-    /// Threads, each with its own file or databases; moved into 1 to 100
+    /// Run this number of threads, each with its own file or databases; clamped to 1 to 100
     #[arg(
         short = 't',
         value_name = "THREADS",
@@ -66,7 +66,7 @@ pub struct MobibenchArguments {
     /// Test SQLite instead of files: 0 insert, 1 update, 2 delete
     #[arg(short = 'd', value_name = "OPERATION", allow_negative_numbers = true)]
     pub database: Option<i64>,
-    /// Transactions, divided by the threads
+    /// Set the number of transactions, divided by the threads
     #[arg(
         short = 'n',
         value_name = "TRANSACTIONS",
@@ -74,7 +74,7 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub transactions: i64,
-    /// SQLite journal mode: 0 DELETE, 1 TRUNCATE, 2 PERSIST, 3 WAL, 4 MEMORY, 5 OFF
+    /// Set the SQLite journal mode: 0 DELETE, 1 TRUNCATE, 2 PERSIST, 3 WAL, 4 MEMORY, 5 OFF
     #[arg(
         short = 'j',
         value_name = "JOURNAL",
@@ -82,7 +82,7 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub journal: i64,
-    /// SQLite synchronous mode: 0 OFF, 1 NORMAL, 2 FULL, 3 EXTRA
+    /// Set the SQLite synchronous mode: 0 OFF, 1 NORMAL, 2 FULL, 3 EXTRA
     #[arg(
         short = 's',
         value_name = "SYNCHRONOUS",
@@ -90,7 +90,7 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub synchronous: i64,
-    /// Milliseconds to wait after each transaction, inside the timed window; at most 10000
+    /// Wait MS milliseconds after each transaction, inside the timed window; at most 10000
     #[arg(
         short = 'i',
         value_name = "MS",
@@ -98,7 +98,7 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub interval_ms: i64,
-    /// Replay this script of MobiGen in the folder mobigen_temp of the path, which must exist
+    /// Replay this MobiGen script in the directory mobigen_temp of the path, which must exist
     #[arg(short = 'g', value_name = "SCRIPT")]
     pub script: Option<PathBuf>,
     /// Show no progress
@@ -110,7 +110,7 @@ pub struct MobibenchArguments {
     /// Append the operations of each second to this file, after the run
     #[arg(short = 'k', value_name = "FILE")]
     pub iops_file: Option<PathBuf>,
-    /// Share of random records that repeat others, 0 to 99
+    /// Set the share of random records that repeat others, 0 to 99 percent
     #[arg(
         short = 'v',
         value_name = "PERCENT",
@@ -118,10 +118,10 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub overlap_percent: i64,
-    /// Tables of each database, moved into 1 to 20 [default: 3, with the preset mobibench-2013 1]
+    /// Use this number of tables in each database, clamped to 1 to 20 [default: 3, with the preset mobibench-2013 1]
     #[arg(short = 'T', value_name = "TABLES", allow_negative_numbers = true)]
     pub tables: Option<i64>,
-    /// Databases of each thread, joined in one transaction; moved into 1 to 20
+    /// Use this number of databases per thread, joined in one transaction; clamped to 1 to 20
     #[arg(
         short = 'D',
         value_name = "DATABASES",
@@ -129,10 +129,10 @@ pub struct MobibenchArguments {
         allow_negative_numbers = true
     )]
     pub databases: i64,
-    /// Insert keys in random order; the value is not looked at
+    /// Insert keys in random order; the value is ignored
     #[arg(short = 'R', value_name = "ANY")]
     pub random_keys: Option<OsString>,
-    /// Which version of the original
+    /// Follow this version of the original
     #[arg(
         long,
         value_name = "PRESET",
@@ -141,34 +141,34 @@ pub struct MobibenchArguments {
         default_value_t
     )]
     pub preset: Preset,
-    /// Whether the last fsync or msync is in the time that rates are computed from, as in the original
+    /// Count the last fsync or msync in the time that rates are computed from (inside, as in the original) or not
     #[arg(long, value_name = "WHERE", value_enum, default_value_t)]
     pub final_sync: FinalSync,
-    /// Page cache when the time begins: cold as in the original, warm or as-is
+    /// Set the page cache state at the start: cold as in the original, warm or as-is
     #[arg(long, value_name = "STATE", default_value = "cold")]
     pub cache: Cache,
-    /// Print the run record in JSON instead of the original's lines
+    /// Print the run record as JSON instead of the original's lines
     #[arg(long)]
     pub json: bool,
-    /// Words that belong to no option: left alone with a message, as the original leaves them alone without
+    /// Words that belong to no option: ignored with a message (the original ignores them silently)
     #[arg(value_name = "WORD", hide = true)]
     pub operands: Vec<OsString>,
 }
 
-/// A version of the original.
+/// Version of the original.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// Version 1.0.4, which the papers measured: `-a 0` allocates, one table, each statement commits itself
+    /// Follow version 1.0.4, used by the papers: `-a 0` allocates, one table, each statement commits itself
     #[value(name = "mobibench-2013", alias = "2013")]
     Paper,
-    /// Version 1.0.9: `-a 0` overwrites, three tables, BEGIN to COMMIT
+    /// Follow version 1.0.9: `-a 0` overwrites, three tables, BEGIN to COMMIT
     #[default]
     #[value(name = "mobibench-head", alias = "head")]
     Head,
 }
 
 impl Preset {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Paper => "mobibench-2013",
@@ -177,12 +177,12 @@ impl Preset {
     }
 }
 
-/// Where the last sync of each file counts.
+/// Accounting of the last sync of each file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum FinalSync {
-    /// In the time that rates are computed from
+    /// Count it in the time that rates are computed from
     #[default]
     Inside,
-    /// Done and waited for, but not in that time
+    /// Wait for it, but do not count it
     Outside,
 }

@@ -1,4 +1,4 @@
-//! `-d`: the tests of SQLite.
+//! SQLite tests (`-d`).
 
 use anyhow::{Context, Result};
 use bench::sqlite::{
@@ -16,13 +16,13 @@ use crate::Finding;
 use crate::bench_command::terminal::identity;
 use crate::output::{print_error, print_line};
 
-/// Names of the databases, before the numbers of thread and database.
+/// Database file names start with this, followed by the numbers of thread and database.
 const FILE_PREFIX: &str = "test.db";
 
-/// Seeds what SQLite is given to store: every run stores the same.
+/// Seed of the stored values: every run stores the same.
 const SEED: u64 = 1;
 
-/// Runs a test of SQLite and prints its report.
+/// Runs an SQLite test and prints its report.
 pub fn run(session: &Session<'_>, test: &DatabaseTest) -> Result<Ended> {
     session.print(&text::database_setup(test))?;
     let arguments = session.arguments;
@@ -77,7 +77,7 @@ fn sqlite_spec(plan: &Plan, test: &DatabaseTest, final_sync: FinalSync, cache: C
             Preset::Head => TransactionShape::Explicit,
         },
         keys: key_order(plan.preset, test),
-        // The original's are constant, and SQLite does not write a row again that an update leaves as it was.
+        // The original's values are constant, but SQLite skips the write of a row that an update leaves unchanged.
         values: Values::Distinct,
         checkpoint: match final_sync {
             FinalSync::Inside => Place::Inside,
@@ -93,18 +93,18 @@ fn sqlite_spec(plan: &Plan, test: &DatabaseTest, final_sync: FinalSync, cache: C
     }
 }
 
-/// Which rows the versions of the original meet, and in which order.
+/// Key order of each version of the original.
 const fn key_order(preset: Preset, test: &DatabaseTest) -> KeyOrder {
     match (preset, test.operation) {
         (_, Operation::Insert) if test.random_keys => KeyOrder::Original,
         (_, Operation::Insert) | (Preset::Paper, Operation::Delete) => KeyOrder::Sequential,
-        // Never seeded there, so that no order is the original's.
+        // This version never seeds its generator, so there is no order of the original to follow.
         (Preset::Paper, _) => KeyOrder::Random,
         (Preset::Head, _) => KeyOrder::Original,
     }
 }
 
-/// A test that deletes leaves no databases, as the original's.
+/// Removes the databases after a delete test, like the original.
 fn remove_databases(plan: &Plan, test: &DatabaseTest) -> Result<()> {
     for thread in 0..test.threads {
         for database in 0..test.databases {

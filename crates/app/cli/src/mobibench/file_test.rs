@@ -1,4 +1,4 @@
-//! `-a`: the tests of files.
+//! File tests (`-a`).
 
 use anyhow::Result;
 use bench::{
@@ -15,13 +15,13 @@ use crate::Finding;
 use crate::bench_command::terminal::identity;
 use crate::output::{print_error, print_line};
 
-/// What the original writes everywhere.
+/// Byte value that the original writes everywhere.
 const CONTENT: u8 = 0xFE;
 
-/// Names of the files, before the number of the thread.
+/// File names start with this, followed by the number of the thread.
 const FILE_PREFIX: &str = "test.dat";
 
-/// Runs a test of files and prints its report.
+/// Runs a file test and prints its report.
 pub fn run(session: &Session<'_>, test: &FileTest) -> Result<Ended> {
     session.print(&text::file_setup(test))?;
     let arguments = session.arguments;
@@ -108,7 +108,7 @@ fn time_line(session: &Session<'_>, test: &FileTest, outcome: &FileOutcome) -> S
     text::file_time(elapsed_ns, done_bytes(outcome), record_kib)
 }
 
-/// The original's window: it ends when the last thread has synced, and the files are closed after it.
+/// The original's window: it ends when the last thread has synced; closing the files is not part of it.
 const fn timed_ns(final_sync: FinalSync, outcome: &FileOutcome) -> u64 {
     match final_sync {
         FinalSync::Inside => outcome.operation_ns.saturating_add(outcome.sync_ns),
@@ -121,7 +121,7 @@ const fn done_bytes(outcome: &FileOutcome) -> u64 {
 }
 
 fn ended(test: &FileTest, outcome: &FileOutcome) -> Ended {
-    // A write does not get faster by what is in the cache; a read that was to be cold does.
+    // Cached data does not make writes faster, but it does make reads faster that should be cold.
     let warm = test.access.reads() && !test.sync.is_direct() && outcome.cache.is_warmer_than_asked();
     if warm {
         print_error(&format!("the reads were not cold: {}", outcome.cache.describe()));

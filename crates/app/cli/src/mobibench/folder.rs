@@ -1,5 +1,5 @@
-//! The folder of the test files: made when missing, one level, as the original makes it; taken away again when the run
-//! failed before anything stayed in it.
+//! Directory of the test files. Created if missing (one level, as in the original), and removed again if the run
+//! fails before leaving a file in it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// A folder that may have been made for this run.
+/// A directory that may have been created for this run.
 #[derive(Debug)]
 pub struct Folder<'run> {
     path: &'run Path,
@@ -16,7 +16,7 @@ pub struct Folder<'run> {
 }
 
 impl<'run> Folder<'run> {
-    /// Makes the folder, or finds it.
+    /// Opens the directory; creates it if missing.
     pub fn open(path: &'run Path) -> Result<Self> {
         match fs::create_dir(path) {
             Ok(()) => Ok(Self { path, made: true }),
@@ -45,7 +45,7 @@ impl<'run> Folder<'run> {
         }
     }
 
-    /// The run gave numbers: its files stay, and so does the folder.
+    /// Keeps the directory and its files, after a run that gave numbers.
     pub fn keep(mut self) {
         self.made = false;
     }
@@ -54,7 +54,8 @@ impl<'run> Folder<'run> {
 impl Drop for Folder<'_> {
     fn drop(&mut self) {
         if self.made {
-            // A folder that is not empty stays: an error is on its way already, and says more.
+            // This fails on a directory that is not empty, which is intended; the error of the run is reported
+            // already.
             let _ = fs::remove_dir(self.path);
         }
     }

@@ -1,8 +1,8 @@
-//! `-L` and `-k`: the latency of every operation, and the operations of every second, appended to files.
+//! Log files of `-L` and `-k`: the latency of every operation, and the operations of every second, appended to files.
 //!
-//! The files are opened before the run, so that one that can't be written is an error at once, and written after it:
-//! the original writes between the operations that it measures. Lines beginning with `#` are remarks, as in the
-//! original; times have three more digits than there.
+//! The files are opened before the run, so that an unwritable file is an immediate error, and written after it; the
+//! original writes them between the measured operations. Lines beginning with `#` are comments, as in the original;
+//! times have three more digits than in the original.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,13 +15,13 @@ use results::nearest_f64;
 
 use super::plan::{FileTest, sync_number};
 
-/// Latencies of all threads together: 128 MiB.
+/// Maximum latencies of all threads together: 128 MiB.
 const LATENCIES_MAX: u64 = 16 << 20;
 
-/// A day.
+/// Maximum seconds: one day.
 const SECONDS_MAX: u32 = 86_400;
 
-/// Files that were asked for.
+/// The requested log files.
 #[derive(Debug)]
 pub struct LogFiles {
     latency: Option<LogFile>,
@@ -35,7 +35,7 @@ struct LogFile {
 }
 
 impl LogFiles {
-    /// Opens what was asked for.
+    /// Opens the requested files.
     pub fn open(latency: Option<&Path>, seconds: Option<&Path>) -> Result<Self> {
         Ok(Self {
             latency: latency.map(LogFile::open).transpose()?,
@@ -43,7 +43,7 @@ impl LogFiles {
         })
     }
 
-    /// What each of `threads` threads has to keep for them.
+    /// Log limits of each of `threads` threads.
     pub fn limits(&self, threads: u32) -> LogLimits {
         LogLimits {
             latencies_max: if self.latency.is_some() {
@@ -55,7 +55,7 @@ impl LogFiles {
         }
     }
 
-    /// Writes them. `time` is the line of the result, `window_ns` what the operations took.
+    /// Writes the logs. `time` is the result line, `window_ns` the duration of the operations.
     pub fn write(self, test: &FileTest, logs: &[OperationLog], time: &str, window_ns: u64) -> Result<()> {
         let title = format!(
             "\n#In {} IO mode and {} sync mode\n",
@@ -144,7 +144,7 @@ fn write_seconds(
     Ok(())
 }
 
-/// The seconds of all threads together.
+/// Operations per second, summed over all threads.
 fn sum_of_seconds(logs: &[OperationLog]) -> Vec<u64> {
     let longest = logs.iter().map(|log| log.operations_of_second.len()).max();
     let mut sums = vec![0_u64; longest.unwrap_or(0)];

@@ -1,8 +1,8 @@
-//! The original Mobibench's command line over the workloads of `bench`: its options, its files, its result lines.
+//! Command line of the original Mobibench on top of the workloads of `bench`: its options, files and result lines.
 //!
-//! Where the original is wrong this is not; `docs/guide/mobibench.md` lists each difference with the test that holds it.
-//! Results and the line `Err string` go to standard output, as in the original; messages also to standard error, and
-//! the exit code tells success from failure. This module knows nothing of how things are measured.
+//! Errors of the original are not reproduced; `docs/guide/mobibench.md` lists each difference with its test. Results
+//! and the line `Err string` go to standard output, as in the original; messages also go to standard error, and the
+//! exit code tells success from failure. This module does not know how anything is measured.
 
 pub mod arguments;
 mod database_test;
@@ -25,7 +25,7 @@ use crate::Finding;
 use crate::bench_command::progress::{Bar, ProgressForm};
 use crate::output::{print_bytes, print_error};
 
-/// What every test needs beside its own options.
+/// Data that every test needs in addition to its own options.
 struct Session<'run> {
     arguments: &'run MobibenchArguments,
     plan: &'run Plan,
@@ -33,14 +33,14 @@ struct Session<'run> {
     stop: Arc<AtomicBool>,
 }
 
-/// How a test ended that gave numbers.
+/// The end of a test that gave numbers.
 struct Ended {
     finding: Finding,
-    /// For the last line; `None` is the original's `No error`.
+    /// Text of the last line; `None` is the original's `No error`.
     problem: Option<String>,
 }
 
-/// Runs the command. `words` are all words of the command line: without options it prints how to get help.
+/// Runs the command. `words` is the number of words of the command line: without options it prints how to get help.
 pub fn run(arguments: &MobibenchArguments, words: usize) -> Result<Finding> {
     if words <= COMMAND_WORDS {
         print_bytes(text::usage().as_bytes())?;
@@ -59,10 +59,10 @@ pub fn run(arguments: &MobibenchArguments, words: usize) -> Result<Finding> {
     }
 }
 
-/// The last line of a run that was interrupted.
+/// The last line of an interrupted run.
 const STOPPED: &str = "stopped before its end; the numbers are partial";
 
-/// `tidegate mobibench`.
+/// Number of words in `tidegate mobibench`.
 const COMMAND_WORDS: usize = 2;
 
 fn measure(arguments: &MobibenchArguments) -> Result<Ended> {

@@ -1,5 +1,5 @@
-//! What the original's numbers mean: checked, moved into their ranges where the original moves them, and divided by
-//! the threads. Nothing here touches the system.
+//! Interpretation of the original's numbers: validated, clamped where the original clamps them, and divided by the
+//! threads. Nothing here touches the system.
 
 use std::path::PathBuf;
 
@@ -9,54 +9,54 @@ use thiserror::Error;
 
 use super::arguments::{MobibenchArguments, Preset};
 
-/// Most threads, as in the original.
+/// Maximum threads, as in the original.
 const THREADS_MAX: u32 = 100;
 
-/// Most tables and most databases, as in the original.
+/// Maximum tables and maximum databases, as in the original.
 const TABLES_MAX: u32 = 20;
 
-/// Longest wait after a transaction, as in the original.
+/// Maximum wait after a transaction, as in the original.
 const INTERVAL_MS_MAX: u32 = 10_000;
 
-/// Tables of each database when nothing is said, in the last version of the original.
+/// Default number of tables per database in the last version of the original.
 const TABLES_HEAD: u32 = 3;
 
-/// Why a command line can't be followed. Nothing was touched.
+/// Reasons to reject a command line. Nothing was touched.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PlanError {
-    /// A number without meaning.
+    /// A number outside the valid range.
     #[error("-{option} {found} is {meaning}, expected {expected}")]
     OutOfRange {
         /// The option.
         option: char,
-        /// What the number stands for.
+        /// Meaning of the number.
         meaning: &'static str,
-        /// As given.
+        /// Number as given.
         found: i64,
-        /// The numbers that mean something.
+        /// Valid numbers.
         expected: String,
     },
-    /// No record fits.
+    /// Not even one record fits into a file.
     #[error(
         "-f {file_kib} over {threads} threads leaves {share_kib} KiB for each file, \
          less than one record of {record_kib} KiB (-r)"
     )]
     NoRecord {
-        /// As given.
+        /// File size as given.
         file_kib: u64,
-        /// After the original's limits.
+        /// Threads after clamping.
         threads: u32,
-        /// For each thread.
+        /// Size per thread.
         share_kib: u64,
-        /// As given.
+        /// Record size as given.
         record_kib: u64,
     },
-    /// A thread would have nothing to do.
+    /// Fewer transactions than threads.
     #[error("-n {transactions} over {threads} threads leaves nothing to do for each")]
     NoTransaction {
-        /// As given.
+        /// Transactions as given.
         transactions: u64,
-        /// After the original's limits.
+        /// Threads after clamping.
         threads: u32,
     },
     /// The version of 2013 has one table in one database.
@@ -66,12 +66,12 @@ pub enum PlanError {
     NotIn2013 {
         /// The option.
         option: char,
-        /// As given.
+        /// Number as given.
         found: u32,
     },
 }
 
-/// A command line, understood.
+/// A validated command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Version of the original.
@@ -80,22 +80,22 @@ pub struct Plan {
     pub path: PathBuf,
     /// The test.
     pub test: Test,
-    /// What was not done to the letter; for standard error.
+    /// Deviations from the command line, for standard error.
     pub notes: Vec<String>,
 }
 
-/// What is measured.
+/// The selected test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// Reading or writing files.
+    /// Reads or writes files.
     File(FileTest),
-    /// SQLite.
+    /// Runs SQLite transactions.
     Database(DatabaseTest),
-    /// A script of MobiGen.
+    /// Replays a MobiGen script.
     Script(PathBuf),
 }
 
-/// A test of files.
+/// Parameters of a file test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileTest {
     /// `-a`.
@@ -114,7 +114,7 @@ pub struct FileTest {
     pub overlap_percent: u8,
 }
 
-/// A test of SQLite.
+/// Parameters of an SQLite test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatabaseTest {
     /// `-d`.
@@ -137,10 +137,10 @@ pub struct DatabaseTest {
     pub random_keys: bool,
 }
 
-/// `-a`.
+/// Access pattern of a file test (`-a`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Sequential write; over a file of full length, or allocating with the preset of 2013.
+    /// Sequential write: overwrites a file of full length, or allocates with the preset of 2013.
     Write,
     /// Random write over a file of full length.
     RandomWrite,
@@ -172,18 +172,18 @@ impl Access {
         }
     }
 
-    /// True for the two that read.
+    /// True for the two read patterns.
     pub const fn reads(self) -> bool {
         matches!(self, Self::Read | Self::RandomRead)
     }
 
-    /// True for the two in shuffled order.
+    /// True for the two random patterns.
     pub const fn is_random(self) -> bool {
         matches!(self, Self::RandomWrite | Self::RandomRead)
     }
 }
 
-/// `-y`, in the order of the original's numbers.
+/// Sync modes (`-y`), ordered by the original's numbers.
 const SYNC_MODES: [Mode; 11] = [
     Mode::Buffered,
     Mode::Sync,
@@ -198,7 +198,7 @@ const SYNC_MODES: [Mode; 11] = [
     Mode::Fdatabarrier,
 ];
 
-/// `-d`, in the order of the original's numbers.
+/// SQLite operations (`-d`), ordered by the original's numbers.
 const OPERATIONS: [Operation; 3] = [Operation::Insert, Operation::Update, Operation::Delete];
 
 /// The original's number of a sync mode.
@@ -206,7 +206,7 @@ pub fn sync_number(mode: Mode) -> usize {
     number_in(&SYNC_MODES, mode)
 }
 
-/// The original's number of an operation of SQLite.
+/// The original's number of an SQLite operation.
 pub fn operation_number(operation: Operation) -> usize {
     number_in(&OPERATIONS, operation)
 }
@@ -215,7 +215,7 @@ fn number_in<T: PartialEq>(all: &[T], wanted: T) -> usize {
     all.iter().position(|one| *one == wanted).unwrap_or_default()
 }
 
-/// The effective mode of a test that only reads: it writes nothing that a call could sync.
+/// The effective mode of a read-only test: it writes nothing that needs a sync.
 pub const fn of_reads(mode: Mode) -> Mode {
     match mode {
         Mode::Fsync | Mode::Fdatasync | Mode::Fbarrier | Mode::Fdatabarrier => Mode::Buffered,
@@ -224,10 +224,10 @@ pub const fn of_reads(mode: Mode) -> Mode {
     }
 }
 
-/// Understands a command line. Options that the test does not look at are not judged.
+/// Validates a command line. Options that the test does not use are not checked.
 ///
 /// # Errors
-/// [`PlanError`] for what has no meaning.
+/// [`PlanError`] for an invalid option value.
 pub fn plan(arguments: &MobibenchArguments) -> Result<Plan, PlanError> {
     let mut notes = Vec::new();
     if !arguments.operands.is_empty() {
@@ -346,7 +346,7 @@ fn database_test(
     })
 }
 
-/// A count that the original moves into its range instead of refusing it.
+/// Clamps a count, which the original clamps instead of rejecting.
 fn moved(option: char, found: i64, most: u32, notes: &mut Vec<String>) -> u32 {
     let taken = u32::try_from(found.max(1)).map_or(most, |found| found.min(most));
     if i64::from(taken) != found {
@@ -358,7 +358,7 @@ fn moved(option: char, found: i64, most: u32, notes: &mut Vec<String>) -> u32 {
 }
 
 fn positive(option: char, meaning: &'static str, found: i64) -> Result<u64, PlanError> {
-    // Sizes are given in KiB; those that are too large for a file are refused before they are multiplied.
+    // Sizes are in KiB; values too large for a file are rejected before the multiplication.
     let most = i64::MAX / 1024;
     u64::try_from(found)
         .ok()
@@ -383,7 +383,7 @@ fn within(option: char, meaning: &'static str, found: i64, most: u32) -> Result<
         })
 }
 
-/// The choice with this number.
+/// Selects a choice by its number.
 fn chosen<T: Copy>(option: char, meaning: &'static str, found: i64, all: &[T]) -> Result<T, PlanError> {
     let choice = usize::try_from(found).ok().and_then(|place| all.get(place));
     choice.copied().ok_or_else(|| PlanError::OutOfRange {

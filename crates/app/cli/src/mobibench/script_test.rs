@@ -1,7 +1,8 @@
-//! `-g`: a script of MobiGen, replayed at the times of its trace in the folder `mobigen_temp` of the path.
+//! Script replay (`-g`): replays a MobiGen script at its recorded times in the directory `mobigen_temp` of the path.
 //!
-//! Threads of the script are threads here, files keep their names and contents below the folder, and what can't be
-//! replayed is counted and printed. The original opens a new empty file for each open, and reads at paths of the phone.
+//! Threads of the script become threads here, files keep their names and contents below the directory, and entries
+//! that can't be replayed are counted and printed. The original opens a new empty file for each open, and reads at
+//! paths of the phone.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,10 +21,10 @@ use crate::Finding;
 use crate::bench_command::terminal::identity;
 use crate::output::{print_error, print_line};
 
-/// Where the original works.
+/// Working directory of the original.
 const FOLDER: &str = "mobigen_temp";
 
-/// Seeds the contents that are written.
+/// Seed of the written contents.
 const SEED: u64 = 1;
 
 /// Replays a script and prints its report.
@@ -38,7 +39,7 @@ pub fn run(session: &Session<'_>, script: &Path) -> Result<Ended> {
     let trace = read_trace(script, Some(Format::Mobigen), ReadOptions::USUAL)?;
     let target = path.join(FOLDER);
     session.print(&introduction(&trace, &target))?;
-    // Made for the run, and taken away after it: the files of the trace are not kept.
+    // Created for the run and removed afterwards: the files of the trace are not kept.
     let _folder = Folder::open(&target)?;
     let identity = identity(session.plan.preset.name(), &target, 0)?;
     let spec = ReplaySpec {
@@ -96,7 +97,7 @@ fn report(session: &Session<'_>, outcome: &ReplayOutcome) -> String {
     let (read, written) = outcome.moved();
     let mut report = text::result_heading();
     report.push_str(&text::processors(outcome.window.processor.as_ref()));
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = writeln!(
         report,
         "Total IO time : {:.3} sec ({:.0} usec)\nTotal IO count : {count} \nTotal Write: {written} bytes, Read: {read} \

@@ -1,6 +1,6 @@
-//! The lines of the original's report, to the letter where scripts read them: `[CPU]`, `[TIME]`, `[CON SWITCHES]`, the
-//! setup above and `Err string` at the end. Two spellings are the original's own (`Messurement`, `teset`): scripts may
-//! look for them. Lines that the original does not have begin with a word in brackets that it does not use.
+//! Report lines of the original, byte for byte where scripts read them: `[CPU]`, `[TIME]`, `[CON SWITCHES]`, the
+//! setup above and `Err string` at the end. Two misspellings are the original's (`Messurement`, `teset`): scripts may
+//! look for them. Lines that the original does not have begin with a bracketed word that it does not use.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ use super::plan::{DatabaseTest, FileTest, operation_number, sync_number};
 
 const RULE: &str = "-----------------------------------------";
 
-/// What the original calls success.
+/// The original's message for success.
 pub const NO_ERROR: &str = "No error";
 
-/// What a call without arguments prints.
+/// Output of a call without arguments.
 pub fn usage() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!("\tMobibench (Tidegate {version})\n\n\tUsage: for usage information type mobibench -h\n\n")
 }
 
-/// The setup of a test of files.
+/// The setup of a file test.
 pub fn file_setup(test: &FileTest) -> String {
     let title = heading("mobibench measurement setup");
     format!(
@@ -37,7 +37,7 @@ pub fn file_setup(test: &FileTest) -> String {
     )
 }
 
-/// The setup of a test of SQLite.
+/// The setup of an SQLite test.
 pub fn database_setup(test: &DatabaseTest) -> String {
     let interval = match test.interval_ms {
         0 => String::new(),
@@ -55,7 +55,7 @@ pub fn database_setup(test: &DatabaseTest) -> String {
     )
 }
 
-/// What a test of SQLite was run with.
+/// The database settings of an SQLite test.
 pub fn database_information(path: &Path, version: &str, test: &DatabaseTest) -> String {
     let title = heading(&format!("DB information of db {}", path.display()));
     let synchronous = Synchronous::ALL
@@ -78,7 +78,7 @@ pub fn result_heading() -> String {
     heading("Messurement Result")
 }
 
-/// The machine's processors. A window shorter than a tick of the kernel's clock has no percentages.
+/// CPU usage of the machine. A window shorter than a tick of the kernel's clock has no percentages.
 pub fn processors(usage: Option<&ProcessorUse>) -> String {
     let [active, idle, waiting] = usage.map_or([f64::NAN; 3], |usage| {
         [usage.active_percent(), usage.idle_percent, usage.iowait_percent]
@@ -86,7 +86,7 @@ pub fn processors(usage: Option<&ProcessorUse>) -> String {
     format!("[CPU] : Active,Idle,IoWait : {active:.2} {idle:.2} {waiting:.2}\n").replace("NaN", "nan")
 }
 
-/// Time and rates of a test of files; operations a second only for random ones, as in the original.
+/// Time and rates of a file test; operations per second only for random tests, as in the original.
 pub fn file_time(elapsed_ns: u64, bytes: u64, random_record_kib: Option<u64>) -> String {
     let rate = per_second(bytes, elapsed_ns);
     let (kib, mib) = (rate / 1024.0, rate / 1024.0 / 1024.0);
@@ -98,13 +98,13 @@ pub fn file_time(elapsed_ns: u64, bytes: u64, random_record_kib: Option<u64>) ->
     format!("{time}{rate:.0} B/sec, \t{kib:.2} KB/sec, \t{mib:.2} MB/sec.{operations}\n")
 }
 
-/// Time and rate of a test of SQLite.
+/// Time and rate of an SQLite test.
 pub fn database_time(elapsed_ns: u64, transactions: u64) -> String {
     let rate = per_second(transactions, elapsed_ns);
     format!("{}{rate:.2} Transactions/sec\n", time(elapsed_ns))
 }
 
-/// Context switches of the threads that did the work, and those of them that were waits.
+/// Context switches of the working threads: all, and the voluntary ones.
 pub fn context_switches(usage: Option<&WorkerUse>) -> String {
     usage.map_or_else(String::new, |usage| {
         let voluntary = usage.context_switches_voluntary_count;
@@ -113,7 +113,7 @@ pub fn context_switches(usage: Option<&WorkerUse>) -> String {
     })
 }
 
-/// Which version was followed, and what its time holds.
+/// The version followed, and whether the window includes the last sync.
 pub fn window(preset: Preset, final_sync: FinalSync) -> String {
     let holds = match final_sync {
         FinalSync::Inside => "the last sync is inside",
@@ -122,12 +122,12 @@ pub fn window(preset: Preset, final_sync: FinalSync) -> String {
     format!("[WINDOW] : {}, {holds}\n", preset.name())
 }
 
-/// The page cache when the time began.
+/// The page cache state at the start of the window.
 pub fn cache(outcome: &CacheOutcome) -> String {
     format!("[CACHE] : {}\n", outcome.describe())
 }
 
-/// Statements that met no row.
+/// Number of statements that matched no row.
 pub fn unchanged(unchanged: u64, statements: u64) -> String {
     format!("[NO ROW] : {unchanged} of {statements} statements\n")
 }

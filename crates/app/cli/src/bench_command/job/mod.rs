@@ -1,4 +1,5 @@
-//! `tidegate bench run`, `tidegate bench job`, and what `tidegate bench all` shares with them: several steps as one run.
+//! `tidegate bench run` and `tidegate bench job`, and their code shared with `tidegate bench all`: several steps as
+//! one run.
 
 pub mod run;
 pub mod steps;
@@ -25,11 +26,11 @@ use crate::output;
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchRunArguments {
-    /// The job, in TOML or of fio; - is standard input
+    /// Read the job from this file, in TOML or fio format; - is standard input
     pub job: PathBuf,
-    /// An existing folder on the file system to measure; folders of its own are made in it and removed
+    /// Measure the file system of this existing directory; subdirectories are created in it and removed
     pub directory: PathBuf,
-    /// Which of its steps, and how they are reported.
+    /// Selection of steps, and reporting.
     #[command(flatten)]
     pub run: JobRunArguments,
 }
@@ -38,13 +39,13 @@ pub struct BenchRunArguments {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub struct BenchJobArguments {
-    /// Check a job file and say what it would do; nothing is touched
+    /// Check a job file and print its steps without running anything
     #[arg(long, value_name = "FILE")]
     pub check: Option<PathBuf>,
-    /// List the jobs that come with the program
+    /// List the built-in jobs
     #[arg(long)]
     pub list_presets: bool,
-    /// Print a job that comes with the program
+    /// Print a built-in job
     #[arg(long, value_name = "NAME")]
     pub show_preset: Option<String>,
 }
@@ -79,7 +80,7 @@ pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
     Ok(Finding::Nothing)
 }
 
-/// The name of a job file in messages.
+/// The name of a job file, for messages.
 fn name(path: &Path) -> String {
     if path == Path::new("-") {
         "standard input".to_owned()
@@ -101,12 +102,12 @@ pub fn read_text(path: &Path) -> Result<String, JobError> {
     })
 }
 
-/// The job that the text of a file describes.
+/// Parses the text of a job file.
 pub fn parse_job(path: &Path, text: &str, vocabulary: &Vocabulary) -> Result<Job, JobError> {
     Job::parse(&name(path), text, vocabulary)
 }
 
-/// The steps as the commands that would do the same alone.
+/// Lists each step as the equivalent single command.
 fn check(job: &Job, vocabulary: &Vocabulary) -> Result<String> {
     let steps = planned(job, Path::new("."), vocabulary)?;
     let mut text = format!("{}: {} steps, nothing wrong\n", job.name, steps.len());

@@ -1,4 +1,4 @@
-//! The run of a job: steps in their order, rounds around them, one progress for all.
+//! Runs a job: all steps in order, in each round, with one progress display.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -20,24 +20,24 @@ use crate::bench_command::repeat::{BenchCommonArguments, finding, measured};
 use crate::bench_command::terminal::{Terminal, identity};
 use crate::output;
 
-/// Which steps of a job run, and how they are reported.
+/// Selection of steps, and reporting.
 #[derive(Args, Debug)]
 pub struct JobRunArguments {
-    /// Only steps of these kinds, separated by commas: file, sqlite ...
+    /// Run only steps of these kinds, separated by commas: file, sqlite ...
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Only these steps, separated by commas
+    /// Run only these steps, separated by commas
     #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
     pub steps: Vec<String>,
-    /// Write the results in the layout of fio's JSON to this file; - is standard output, and nothing else goes there
+    /// Write the results to this file in the layout of fio's JSON; - is standard output, with no other output there
     #[arg(long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     pub fio_json: Option<PathBuf>,
-    /// How it is repeated and reported.
+    /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
 }
 
-/// Runs the steps that were asked for, in each round all of them.
+/// Runs the selected steps, all of them in each round.
 pub fn run_job(
     job: Job,
     vocabulary: &Vocabulary,
@@ -49,7 +49,7 @@ pub fn run_job(
     run_steps(&job, &steps, directory, arguments, arguments.common.seed)
 }
 
-/// Runs steps that were found to be in order.
+/// Runs validated steps.
 pub fn run_steps(
     job: &Job,
     steps: &[PlannedStep],
@@ -96,7 +96,7 @@ pub fn run_steps(
     outcome.map(|()| finding(&ran.notes))
 }
 
-/// The steps of a job; those at the same time are one side.
+/// The steps of a job as a series; concurrent steps form one side.
 struct JobSeries<'run> {
     job: &'run Job,
     groups: Vec<&'run [PlannedStep]>,
@@ -105,7 +105,7 @@ struct JobSeries<'run> {
     seed: u64,
     terminal: &'run Terminal,
     stop: &'run AtomicBool,
-    /// Tables of steps that one line does not hold.
+    /// Tables of steps whose results do not fit into one line.
     curves: Vec<String>,
 }
 

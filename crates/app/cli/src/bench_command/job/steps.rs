@@ -1,7 +1,7 @@
-//! Steps of jobs and the command line: one definition of flags for both.
+//! Steps of jobs on the command line: steps and commands share one definition of flags.
 //!
-//! The keys that a step may have are read from the definition of the subcommands, and a step becomes a command by being
-//! parsed as one. So a step says exactly what `tidegate bench KIND` says, with the same notation and the same checks.
+//! The valid keys of a step are read from the definitions of the subcommands, and a step is parsed as a command. A
+//! step therefore has the meaning, notation and checks of `tidegate bench KIND`.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -15,19 +15,19 @@ use clap::{Args, Command, FromArgMatches, Subcommand};
 use crate::bench_command::repeat::BenchCommonArguments;
 use crate::bench_command::workloads::{RunAs, WorkloadCommand};
 
-/// Flags of these subcommands that show something in place of running.
+/// Flags of these subcommands that show something instead of running.
 const SHOWS_ONLY: [&str; 2] = ["list", "describe"];
 
-/// A step that was found to be in order.
+/// A validated step.
 #[derive(Debug)]
 pub struct PlannedStep {
-    /// As the job has it.
+    /// The step as written in the job.
     pub step: Step,
-    /// What it does.
+    /// The command equivalent to the step.
     pub command: WorkloadCommand,
 }
 
-/// The keys that steps may have.
+/// The valid keys of steps.
 pub fn vocabulary() -> Vocabulary {
     let common = BenchCommonArguments::augment_args(Command::new("common"));
     let is_of_the_run = |name: &str| common.get_arguments().any(|argument| argument.get_id() == name);
@@ -57,12 +57,12 @@ fn key(kind: &str, argument: &clap::Arg) -> Option<Key> {
         KeyForm::Switch
     };
     let name = match form {
-        // A step has a name of its own.
+        // The name of a step is a separate setting, so the positional argument gets the name of the kind.
         KeyForm::Positional if argument.get_id() == "name" => kind.to_owned(),
         KeyForm::Positional => argument.get_id().as_str().replace('_', "-"),
         KeyForm::Switch | KeyForm::Value => argument.get_long()?.to_owned(),
     };
-    // Help is a flag, but nothing that a step does.
+    // The help flag is not a setting of a step.
     let is_help = matches!(
         argument.get_action(),
         clap::ArgAction::Help
@@ -78,7 +78,7 @@ fn definition() -> Command {
     WorkloadCommand::augment_subcommands(bench)
 }
 
-/// Checks each step as its own command would, and touches nothing.
+/// Validates each step like its own command; touches nothing.
 pub fn planned(job: &Job, directory: &Path, vocabulary: &Vocabulary) -> Result<Vec<PlannedStep>> {
     let steps: Vec<PlannedStep> = job
         .steps
@@ -104,7 +104,7 @@ pub fn planned(job: &Job, directory: &Path, vocabulary: &Vocabulary) -> Result<V
     Ok(steps)
 }
 
-/// Steps that run at the same time, group by group.
+/// Groups of steps that run concurrently, in order.
 pub fn groups(steps: &[PlannedStep]) -> impl Iterator<Item = &[PlannedStep]> {
     steps.chunk_by(|one, next| one.step.group == next.step.group)
 }
@@ -122,7 +122,7 @@ fn command(job: &Job, step: &Step, directory: &Path, vocabulary: &Vocabulary) ->
         Ok(command) => return Ok(command),
         Err(error) => error,
     };
-    // Which key it was shows when each is tried alone; a missing one or a clash of two concerns the step.
+    // Parse with each key separately to find the invalid one; a missing key or a conflict concerns the whole step.
     for setting in &step.settings {
         if let Err(alone) = parse(&step.with_only(&setting.key))
             && matches!(alone.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue)
@@ -147,7 +147,7 @@ fn value_error(job: &Job, step: &Step, key: Option<&str>, problem: String) -> Jo
     }
 }
 
-/// The reason of a parser's message, without its usage and advice.
+/// The reason in a parser error, without usage and hints.
 fn problem(error: &clap::Error) -> String {
     if let Some(source) = std::error::Error::source(error) {
         return source.to_string();
@@ -167,7 +167,7 @@ fn problem(error: &clap::Error) -> String {
     }
 }
 
-/// Runs the steps of a group at the same time, usually one; outcomes in their order.
+/// Runs the steps of a group (usually one) concurrently; returns their outcomes in order.
 pub fn run_group(
     group: &[PlannedStep],
     seed: u64,
