@@ -132,6 +132,21 @@ pub enum ArrayError {
         /// The epoch of the array.
         expected: u64,
     },
+    /// A mark that a later version of this program wrote.
+    #[error(
+        "{device}: the mark of array {label} has version {version} and role {role}; this program knows version 1 with roles 0 and 1. \
+         Use the program that wrote it"
+    )]
+    UnknownMark {
+        /// The device.
+        device: Arc<str>,
+        /// Label of the array.
+        label: String,
+        /// Version of the mark.
+        version: u8,
+        /// Role of the mark.
+        role: u8,
+    },
     /// A member that something else wrote to.
     #[error(
         "{device}: member {index} of array {label} was written to by itself, not as part of the array: what it holds need \
@@ -220,7 +235,7 @@ pub enum ArrayError {
         needed: u32,
     },
     /// A rebuild failed.
-    #[error("array {label}: the rebuild did not end, and can be begun again: {source}")]
+    #[error("array {label}: the rebuild did not end, and can be taken up again: {source}")]
     Rebuild {
         /// Label of the array.
         label: String,

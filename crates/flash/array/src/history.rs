@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use media::{Leb, Nand, Peb, index};
 use ubi::format::crc32;
-use ubi::{AttachError, Mark, Scanned, Seal};
+use ubi::{AttachError, Mark, Scanned, Seal, VolumeId};
 
 use crate::error::ArrayError;
 use crate::identity::MemberIdentity;
-use crate::mark::MarkPage;
+use crate::mark::{MarkPage, UnknownMark};
+use crate::open::first_generation;
 
 /// Whether an array was closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,30 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// Whether a new member whose rebuild was cut has everything that the array wrote since: it was there in the array's epoch, and was not
+    /// written to by itself. If so, its marks are part of the history.
+    pub(crate) fn takes_up<N: Nand>(
+        &mut self,
+        member: &mut Scanned<N>,
+        device: &Arc<str>,
+        identity: &MemberIdentity,
+    ) -> Result<bool, ArrayError> {
+        let evidence = Evidence::of(member, device, identity)?;
+        let closed = evidence.seal.filter(|seal| seal.epoch == self.epoch);
+        let is_alone = evidence.marks.iter().any(|mark| mark.alone)
+            || closed.is_some_and(|seal| evidence.last_untagged > seal.sequence_number);
+        if self.epoch == 0 || evidence.epoch(self.epoch) != self.epoch || is_alone {
+            return Ok(false);
+        }
+        let place = index(identity.index);
+        self.redundant_marks
+            .insert(place, evidence.redundant_marks(self.epoch));
+        let mut numbers = self.fingerprint.to_be_bytes().to_vec();
+        numbers.extend(evidence.last_numbers());
+        self.fingerprint = crc32(&numbers);
+        Ok(true)
+    }
+
     /// The epoch of an opening without a member. The absent member may know of epochs that the others don't, and what they do now may be
     /// unknown where it comes back without them. So the number is one that no other opening takes: beyond a step of 2^32, and with the fingerprint.
     pub(crate) fn epoch_without_a_member(&self) -> NonZeroU64 {
@@ -84,6 +109,8 @@ struct Evidence {
     last_paged: Option<u64>,
     last_data: u64,
     last_untagged: u64,
+    /// The highest generation of its blocks.
+    last_generation: u64,
     is_damaged: bool,
 }
 
@@ -96,10 +123,20 @@ impl Evidence {
         let marks = member.marks().to_vec();
         let mut pages = Vec::new();
         for mark in &marks {
-            let mut take = |raw: &[u8]| {
-                pages.extend(MarkPage::decode(raw).filter(|page| page.is_of(identity)));
+            let mut unknown = None;
+            let mut take = |raw: &[u8]| match MarkPage::decode(raw) {
+                Ok(page) => pages.extend(page.filter(|page| page.is_of(identity))),
+                Err(page) => unknown = Some(page),
             };
             member.read_mark(mark, &mut take).map_err(AttachError::from)?;
+            if let Some(UnknownMark { version, role }) = unknown {
+                return Err(ArrayError::UnknownMark {
+                    device: Arc::clone(device),
+                    label: identity.label.clone(),
+                    version,
+                    role,
+                });
+            }
         }
         Ok(Self {
             device: Arc::clone(device),
@@ -110,6 +147,12 @@ impl Evidence {
             pages,
             last_data: member.last_data_sequence_number(),
             last_untagged: member.last_untagged_sequence_number(),
+            last_generation: member
+                .lebs(VolumeId(0))
+                .flat_map(|(_, group)| group)
+                .map(|candidate| candidate.generation)
+                .max()
+                .unwrap_or(0),
             is_damaged: member.unreadable_headers() > 0,
         })
     }
@@ -158,10 +201,14 @@ impl Evidence {
         all.flat_map(u64::to_be_bytes).collect()
     }
 
-    /// Whether the mark may have been lost by damage: a block can't be read, and LEBs were written since the last close.
-    fn lost_its_mark(&self) -> bool {
+    /// Whether the mark of an epoch was lost by damage: a block can't be read, and another one shows that the member was there in this epoch. A stale member has
+    /// unreadable blocks and no mark, too, where a format of it was cut.
+    fn lost_its_mark(&self, epoch: u64) -> bool {
         let sealed = self.seal.map_or(0, |seal| seal.sequence_number);
-        self.marks.is_empty() && self.is_damaged && self.last_data > sealed
+        let first =
+            NonZeroU64::new(epoch).map_or(0, |epoch| first_generation(self.identity.redundancy, epoch));
+        let took_part = first > 0 && self.last_generation >= first && self.last_data > sealed;
+        self.marks.is_empty() && self.is_damaged && took_part
     }
 }
 
@@ -197,7 +244,7 @@ pub(crate) fn judge<'a, N: Nand + 'a>(
     for one in &evidence {
         match one.epoch(epoch) {
             own if own == epoch => {}
-            _ if one.lost_its_mark() => lost_marks.push(index(one.identity.index)),
+            _ if one.lost_its_mark(epoch) => lost_marks.push(index(one.identity.index)),
             own => {
                 return Err(ArrayError::Stale {
                     device: Arc::clone(&one.device),

@@ -96,6 +96,13 @@ impl MemberIdentity {
         name.replacen(PREFIX_WITH_PARITY, PREFIX_OF_REBUILD, 1)
     }
 
+    /// The identity of a member while it is being rebuilt, by the name of its volume.
+    #[must_use]
+    pub fn of_rebuild(name: &str) -> Option<Self> {
+        let rest = name.strip_prefix(PREFIX_OF_REBUILD)?;
+        format!("{PREFIX_WITH_PARITY}{rest}").parse().ok()
+    }
+
     /// Checks what [`MemberIdentity::from_str`] would.
     pub fn check(&self) -> Result<(), IdentityError> {
         self.to_string().parse::<Self>().map(|_| ())

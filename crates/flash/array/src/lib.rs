@@ -39,7 +39,7 @@ pub use identity::{
 pub use membership::Absent;
 pub use open::{Array, adopt, attach, format};
 pub use proxy::Proxy;
-pub use rebuild::{NewMember, Rebuilt, with_new_member};
+pub use rebuild::{NewMember, RebuildStep, Rebuilt, with_new_member};
 pub use resolve::{LostShare, Resolution};
 pub use stripe::{MemberRange, Stripe};
 pub use virtual_volume::{Mended, VirtualVolume};

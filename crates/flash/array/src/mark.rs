@@ -35,6 +35,13 @@ pub(crate) struct Unmapped {
     pub(crate) generation: u64,
 }
 
+/// A page of a mark that a later version of this program wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnknownMark {
+    pub(crate) version: u8,
+    pub(crate) role: u8,
+}
+
 /// A page of a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MarkPage {
@@ -82,27 +89,30 @@ impl MarkPage {
         page
     }
 
-    /// `None` when it is none, or a damaged one.
-    pub(crate) fn decode(page: &[u8]) -> Option<Self> {
-        let head = page.get(..HEADER_BYTES)?;
+    /// `None` for anything that is not a page of a mark, and for a damaged one; an error for one of a version that is not known.
+    pub(crate) fn decode(page: &[u8]) -> Result<Option<Self>, UnknownMark> {
+        let Some(head) = page.get(..HEADER_BYTES) else {
+            return Ok(None);
+        };
         let records = usize::from(u16::from_be_bytes(bytes_at(head, 6)));
         if head[..4] != MAGIC || records > (page.len() - HEADER_BYTES) / RECORD_BYTES {
-            return None;
+            return Ok(None);
         }
-        if checksum(page, records) != u32::from_be_bytes(bytes_at(head, 60)) || head[4] != VERSION {
-            return None;
+        if checksum(page, records) != u32::from_be_bytes(bytes_at(head, 60)) {
+            return Ok(None);
         }
-        let redundancy = match head[5] {
-            ROLE_DATA => Redundancy::None,
-            ROLE_PARITY => Redundancy::Parity,
-            _ => return None,
+        let [version, role] = bytes_at(head, 4);
+        let redundancy = match (version, role) {
+            (VERSION, ROLE_DATA) => Redundancy::None,
+            (VERSION, ROLE_PARITY) => Redundancy::Parity,
+            _ => return Err(UnknownMark { version, role }),
         };
         let unmapped = page[HEADER_BYTES..].chunks_exact(RECORD_BYTES).take(records);
         let record = |raw| Unmapped {
             leb: Leb(u32::from_be_bytes(bytes_at(raw, 0))),
             generation: u64::from_be_bytes(bytes_at(raw, 4)),
         };
-        Some(Self {
+        Ok(Some(Self {
             array: u128::from_be_bytes(bytes_at(head, 8)),
             index: u32::from_be_bytes(bytes_at(head, 24)),
             members: u32::from_be_bytes(bytes_at(head, 28)),
@@ -110,7 +120,7 @@ impl MarkPage {
             epoch: u64::from_be_bytes(bytes_at(head, 32)),
             complete: u64::from_be_bytes(bytes_at(head, 40)),
             unmapped: unmapped.map(record).collect(),
-        })
+        }))
     }
 
     pub(crate) fn is_of(&self, identity: &MemberIdentity) -> bool {
@@ -161,7 +171,7 @@ mod tests {
     #[test]
     fn a_page_has_these_bytes_and_is_read_back() {
         let raw = page().encode(512);
-        assert_eq!(MarkPage::decode(&raw), Some(page()));
+        assert_eq!(MarkPage::decode(&raw), Ok(Some(page())));
         assert_eq!(raw[..8], *b"TGAM\x01\x00\x00\x02");
         assert_eq!(raw[8..25], [0xA5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         assert_eq!(raw[24..40], [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 7]);
@@ -172,12 +182,12 @@ mod tests {
             ..page()
         };
         assert_eq!(with_parity.encode(512)[4..6], [1, 1]);
-        assert_eq!(MarkPage::decode(&with_parity.encode(512)), Some(with_parity));
+        assert_eq!(MarkPage::decode(&with_parity.encode(512)), Ok(Some(with_parity)));
         let full = MarkPage {
             unmapped: vec![page().unmapped[0]; MarkPage::capacity(512)],
             ..page()
         };
-        assert_eq!(MarkPage::decode(&full.encode(512)), Some(full));
+        assert_eq!(MarkPage::decode(&full.encode(512)), Ok(Some(full)));
     }
 
     #[test]
@@ -187,11 +197,22 @@ mod tests {
         for bit in 0..used * 8 {
             let mut flipped = raw.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(MarkPage::decode(&flipped), None, "bit {bit}");
+            assert_eq!(MarkPage::decode(&flipped), Ok(None), "bit {bit}");
         }
         for bytes in [0, 63, 64, 75] {
-            assert_eq!(MarkPage::decode(&raw[..bytes]), None, "{bytes} bytes");
+            assert_eq!(MarkPage::decode(&raw[..bytes]), Ok(None), "{bytes} bytes");
         }
-        assert_eq!(MarkPage::decode(&[0xFF; 512]), None);
+        assert_eq!(MarkPage::decode(&[0xFF; 512]), Ok(None));
+    }
+
+    #[test]
+    fn a_page_of_a_later_version_is_an_error() {
+        for (at, version, role) in [(4, 2, 0), (5, 1, 2)] {
+            let mut raw = page().encode(512);
+            raw[at] = 2;
+            let crc = checksum(&raw, 2);
+            raw[60..64].copy_from_slice(&crc.to_be_bytes());
+            assert_eq!(MarkPage::decode(&raw), Err(UnknownMark { version, role }));
+        }
     }
 }

@@ -8,7 +8,7 @@ use ubi::{AttachError, AttachOptions, Scanned, VolumeId};
 use crate::error::ArrayError;
 use crate::executor::Execution;
 use crate::history::{History, judge};
-use crate::identity::{MemberIdentity, Redundancy};
+use crate::identity::{IdentityError, MemberIdentity, Redundancy};
 
 /// The volume of a member, by its volume table.
 #[derive(Debug)]
@@ -41,15 +41,23 @@ pub struct Absent {
 
 /// The members of an array, and what they know of its past.
 pub(crate) struct Membership<N> {
-    /// In their order.
+    /// In their order; with them the one that is being rebuilt.
     pub(crate) present: Vec<Present<N>>,
     pub(crate) absent: Option<Absent>,
+    /// The place of a new member whose rebuild was cut, and is taken up: it has all that the array wrote since.
+    pub(crate) rebuilding: Option<usize>,
+    /// A device whose rebuild can't be taken up.
+    pub(crate) outdated: Option<N>,
     pub(crate) history: History,
 }
 
-/// Scans `devices`, which are given in their order, and holds them against one another.
+/// A new member whose rebuild did not end.
+const UNFINISHED: &str = "its rebuild did not end";
+
+/// Scans `devices`, which are given in their order, and holds them against one another. The one at `unfinished_at` has to be readable.
 pub(crate) fn gather<N: Nand>(
     devices: Vec<N>,
+    unfinished_at: Option<usize>,
     adopted: &[u32],
     options: AttachOptions,
     execution: Execution,
@@ -62,26 +70,45 @@ pub(crate) fn gather<N: Nand>(
     for host in devices.iter().filter_map(Nand::host) {
         host.sync().map_err(AttachError::from)?;
     }
-    let (mut present, mut failed) = (Vec::new(), Vec::new());
+    let (mut present, mut failed, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
     let scans = scan_all(devices, options, execution);
     let given_devices = scans.len();
     for (given, (scan, (device, clock))) in scans.into_iter().zip(about).enumerate() {
         let identified = scan.map_err(ArrayError::from).and_then(|scanned| {
-            let found = identify(device, &scanned)?;
-            Ok((scanned, found))
+            let identified = identify(device, &scanned)?;
+            Ok((scanned, identified))
         });
         match identified {
-            Ok((scanned, found)) => present.push(Present {
-                given,
-                scanned,
-                clock,
-                found,
-            }),
+            Ok((scanned, (found, is_unfinished))) => {
+                let one = Present {
+                    given,
+                    scanned,
+                    clock,
+                    found,
+                };
+                match is_unfinished {
+                    true => unfinished.push(one),
+                    false => present.push(one),
+                }
+            }
+            Err(error) if unfinished_at == Some(given) => return Err(error),
             Err(error) => failed.push(error),
         }
     }
     let has_parity = |one: &Present<N>| one.found.identity.redundancy == Redundancy::Parity;
-    let is_enough = present.first().is_some_and(has_parity) && failed.len() == 1;
+    let is_enough = present.first().is_some_and(has_parity) && failed.len() + unfinished.len() == 1;
+    let mut unfinished = match is_enough {
+        true => unfinished.pop(),
+        false => {
+            failed.extend(unfinished.into_iter().map(|one| ArrayError::Identity {
+                device: one.found.device,
+                source: IdentityError::Unfinished {
+                    name: one.found.identity.name_of_rebuild(),
+                },
+            }));
+            None
+        }
+    };
     let mut why = failed.into_iter().next();
     if !is_enough && let Some(error) = why.take() {
         return Err(error);
@@ -90,20 +117,15 @@ pub(crate) fn gather<N: Nand>(
     let missing = check_membership(&members, given_devices)?;
     let mut absent = missing.map(|place| Absent {
         place: index(place),
-        why: match why.take() {
-            Some(error) => error.to_string(),
-            None => "it was not given".to_owned(),
+        why: match (why.take(), &unfinished) {
+            (Some(error), _) => error.to_string(),
+            (None, Some(one)) => format!("{}: {UNFINISHED}", one.found.device),
+            (None, None) => "it was not given".to_owned(),
         },
     });
-    loop {
+    let mut history = loop {
         let error = match history_without(adopted, &mut present) {
-            Ok(history) => {
-                return Ok(Membership {
-                    present,
-                    absent,
-                    history,
-                });
-            }
+            Ok(history) => break history,
             Err(error) => error,
         };
         let refused = match &error {
@@ -118,7 +140,36 @@ pub(crate) fn gather<N: Nand>(
             place: index(refused),
             why: error.to_string(),
         });
+    };
+    let (mut rebuilding, mut outdated) = (None, None);
+    if let Some(mut one) = unfinished.take() {
+        let (of_array, own) = (&present[0].found.identity, &one.found.identity);
+        let place = index(own.index);
+        let is_own = own.array == of_array.array
+            && own.members == of_array.members
+            && absent.as_ref().is_some_and(|absent| absent.place == place);
+        if is_own && history.takes_up(&mut one.scanned, &one.found.device, &one.found.identity)? {
+            let at = present.partition_point(|other| other.found.identity.index < one.found.identity.index);
+            present.insert(at, one);
+            rebuilding = Some(place);
+            absent = None;
+        } else {
+            if let Some(absent) = absent.as_mut().filter(|_| is_own) {
+                absent.why = format!(
+                    "{}: {UNFINISHED}, and the array was used without it since, so that the rebuild begins anew",
+                    one.found.device
+                );
+            }
+            outdated = Some(one.scanned.into_device());
+        }
     }
+    Ok(Membership {
+        present,
+        absent,
+        rebuilding,
+        outdated,
+        history,
+    })
 }
 
 /// The history by the members that are not refused. Those that are have to be `adopted`, and no others.
@@ -187,7 +238,8 @@ fn scan_all<N: Nand>(
     }
 }
 
-fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<Found, ArrayError> {
+/// Reads the identity of a member in the name of its volume, and whether its rebuild did not end.
+fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<(Found, bool), ArrayError> {
     let mut volumes = (0..)
         .zip(member.volumes())
         .filter_map(|(id, record)| Some((id, record.as_ref()?)));
@@ -196,14 +248,19 @@ fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<Found, Arr
         return Err(ArrayError::Volumes { device, found });
     };
     let name = String::from_utf8_lossy(record.name.as_bytes());
-    match name.parse::<MemberIdentity>() {
-        Ok(identity) => Ok(Found {
-            device,
-            identity,
-            volume: VolumeId(id),
-            lebs: record.reserved_pebs,
-            update_marker: record.update_marker,
-        }),
+    let unfinished = MemberIdentity::of_rebuild(&name);
+    let is_unfinished = unfinished.is_some();
+    match unfinished.map_or_else(|| name.parse::<MemberIdentity>(), Ok) {
+        Ok(identity) => Ok((
+            Found {
+                device,
+                identity,
+                volume: VolumeId(id),
+                lebs: record.reserved_pebs,
+                update_marker: record.update_marker,
+            },
+            is_unfinished,
+        )),
         Err(source) => Err(ArrayError::Identity { device, source }),
     }
 }

@@ -4,14 +4,15 @@
 //! Members are scanned in parallel; what an interrupted operation left is decided over all of them ([`crate::resolve`])
 //! before any of them is written to.
 
-use std::sync::Arc;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
 
 use media::{Clock, Nand, Peb, index};
 use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{
-    AttachOptions, FormatOptions, MemberVolume, NewVolume, SizeInLebs, Ubi, UbiVolume, Unwritten, Volume,
-    VolumeError, VolumeId, VolumeTableError,
+    Access, AttachOptions, FormatOptions, MemberVolume, NewVolume, SizeInLebs, Ubi, UbiVolume, Unwritten,
+    Volume, VolumeError, VolumeId, VolumeTableError,
 };
 
 use crate::error::{ArrayError, check_shapes};
@@ -20,9 +21,22 @@ use crate::history::EPOCHS_MAX;
 use crate::identity::{MAX_MEMBERS, MemberIdentity, Redundancy};
 use crate::log::Log;
 use crate::membership::{Absent, Membership, gather};
-use crate::rebuild::{NewMember, all_shares, check_rebuild, format_new_member};
-use crate::resolve::{Member, Parity, Resolution, resolve};
+use crate::rebuild::{NewMember, Progress, all_shares, check_rebuild, format_new_member, is_of_rebuild};
+use crate::resolve::{LostShare, Member, Parity, Resolution, resolve};
 use crate::virtual_volume::VirtualVolume;
+
+/// The generations of an epoch begin here, unless higher ones are in use: those of LEBs that were unmapped are not known any more once the array was
+/// closed, and a stale member may have blocks of them. With parity, epochs grow in large steps, and leave less room for each.
+pub(crate) fn first_generation(redundancy: Redundancy, epoch: NonZeroU64) -> u64 {
+    let bits = match redundancy {
+        Redundancy::None => 32,
+        Redundancy::Parity => 16,
+    };
+    match epoch.get().leading_zeros() > bits + 1 {
+        true => epoch.get() << bits,
+        false => 0,
+    }
+}
 
 /// An attached array.
 #[derive(Debug)]
@@ -33,8 +47,8 @@ pub struct Array<N: Nand + 'static> {
     /// Their places.
     places: Vec<usize>,
     absent: Option<Absent>,
-    /// The place of a member that is being made anew.
-    pub(crate) rebuilding: Option<usize>,
+    /// Progress of the rebuild of a member.
+    pub(crate) progress: Mutex<Progress>,
     identity: MemberIdentity,
     resolution: Resolution,
 }
@@ -42,8 +56,14 @@ pub struct Array<N: Nand + 'static> {
 /// Generations from here on are taken for forged: every map and change takes one, and counting on could pass the end of 64 bits.
 const GENERATIONS_MAX: u64 = 1 << 63;
 
+/// Blocks of each member that no LEB gets, for marks: while one takes over from another there are three, and the two that UBI keeps for
+/// itself serve changes and moves.
+const MARK_BLOCKS: u32 = 2;
+
 /// Erases `devices` and makes an empty array of them. `identity` names array and label; its place and number of members are
 /// replaced. When this is interrupted, it is begun again.
+///
+/// All members have as many LEBs as the smallest has room for, so that the array's size does not depend on which of them are there.
 pub fn format<N: Nand>(
     devices: Vec<N>,
     options: FormatOptions,
@@ -52,6 +72,7 @@ pub fn format<N: Nand>(
 ) -> Result<(), ArrayError> {
     let members = count(devices.len())?;
     check_shapes(&devices)?;
+    let mut formatted = Vec::with_capacity(devices.len());
     for (place, device) in (0..).zip(devices) {
         let own = MemberIdentity {
             index: place,
@@ -64,23 +85,28 @@ pub fn format<N: Nand>(
             source,
         };
         own.check().map_err(identity_error)?;
-        let member = usize::try_from(place).map_or(usize::MAX, |place| place);
-        let ubi = Ubi::format(device, options, &mut |peb| progress(member, peb))?;
-        ubi.make_volume(share_of_array(
-            VolumeName::new(name.as_bytes()).expect("an identity fits a volume's name"),
-        ))?;
+        let ubi = Ubi::format(device, options, &mut |peb| progress(index(place), peb))?;
+        let name = VolumeName::new(name.as_bytes()).expect("an identity fits a volume's name");
+        formatted.push((ubi, name));
+    }
+    let available = |(ubi, _): &(Ubi<N>, VolumeName)| ubi.summary().available_lebs;
+    let least = formatted.iter().map(available).min().unwrap_or(0);
+    // At least one LEB: of a device that has no room for it, the error is the device's.
+    let lebs = least.saturating_sub(MARK_BLOCKS).max(1);
+    for (ubi, name) in formatted {
+        ubi.make_volume(share_of_array(name, lebs))?;
         ubi.settle()?;
     }
     Ok(())
 }
 
-/// The volume of a member: all of its device.
-pub(crate) fn share_of_array(name: VolumeName) -> NewVolume {
+/// The volume of a member.
+pub(crate) fn share_of_array(name: VolumeName, lebs: u32) -> NewVolume {
     NewVolume {
         id: Some(VolumeId(0)),
         name,
         kind: VolumeKind::Dynamic,
-        size: SizeInLebs::AllFree,
+        size: SizeInLebs::Exactly(lebs),
         alignment: 1,
         autoresize: false,
         skip_check: false,
@@ -134,20 +160,50 @@ pub(crate) fn open<N: Nand + 'static>(
         Extra::Rebuild(new) => Some(&new.device),
     };
     check_shapes(devices.iter().chain(replacing))?;
-    let (adopted, new) = match extra {
-        Extra::Adopt(adopted) => (adopted, None),
-        Extra::Rebuild(new) => (&[][..], Some(new)),
-    };
+    let (mut devices, mut unfinished_at, mut adopted, mut new) = (devices, None, &[][..], None);
+    match extra {
+        Extra::Adopt(members) => adopted = members,
+        Extra::Rebuild(NewMember {
+            mut device,
+            place,
+            image_sequence,
+            progress,
+        }) => {
+            if is_of_rebuild(&mut device, place) {
+                let at = place.min(devices.len());
+                devices.insert(at, device);
+                unfinished_at = Some(at);
+                new = Some((None, place, image_sequence, progress));
+            } else {
+                new = Some((Some(device), place, image_sequence, progress));
+            }
+        }
+    }
     let Membership {
         mut present,
         mut absent,
+        rebuilding,
+        outdated,
         history,
-    } = gather(devices, adopted, options, execution)?;
+    } = gather(devices, unfinished_at, adopted, options, execution)?;
+    // A rebuild that can't be taken up begins anew.
+    let new = match rebuilding {
+        Some(_) => None,
+        None => new.and_then(|(device, place, image_sequence, progress)| {
+            Some(NewMember {
+                device: device.or(outdated)?,
+                place,
+                image_sequence,
+                progress,
+            })
+        }),
+    };
     let identity = present[0].found.identity.clone();
-    let parity = match (identity.redundancy, &absent) {
+    let is_degraded = absent.is_some() || rebuilding.is_some();
+    let parity = match (identity.redundancy, is_degraded) {
         (Redundancy::None, _) => Parity::None,
-        (Redundancy::Parity, None) => Parity::Complete,
-        (Redundancy::Parity, Some(_)) => Parity::Degraded,
+        (Redundancy::Parity, false) => Parity::Complete,
+        (Redundancy::Parity, true) => Parity::Degraded,
     };
     if let (Parity::Complete, [place]) = (parity, adopted) {
         return Err(ArrayError::RebuildInstead {
@@ -155,7 +211,9 @@ pub(crate) fn open<N: Nand + 'static>(
             place: *place,
         });
     }
-    let is_adopted = |place: usize| adopted.iter().any(|adopted| index(*adopted) == place);
+    // What a rebuild has made so far counts where it fits the others.
+    let is_adopted =
+        |place: usize| rebuilding == Some(place) || adopted.iter().any(|adopted| index(*adopted) == place);
     let lebs = present.iter().map(|one| one.found.lebs).max().unwrap_or(0);
     let mut members: Vec<Member<'_, N>> = present
         .iter_mut()
@@ -168,14 +226,12 @@ pub(crate) fn open<N: Nand + 'static>(
         .collect();
     let mut resolution = resolve(&mut members, lebs, &history, parity)?;
     resolution.update_marker = present.iter().any(|one| one.found.update_marker);
+    let of_rebuild = |share: &LostShare| Some(share.member) == rebuilding;
+    let (to_make, lost) = resolution.lost_shares.into_iter().partition(of_rebuild);
+    resolution.lost_shares = lost;
+    resolution.unfinished.extend::<Vec<LostShare>>(to_make);
     // The absent member may have one generation more than the others.
     resolution.last_generation += u64::from(parity == Parity::Degraded);
-    if resolution.last_generation >= GENERATIONS_MAX {
-        return Err(ArrayError::Generation {
-            label: identity.label,
-            last: resolution.last_generation,
-        });
-    }
     let epoch = match parity {
         Parity::None | Parity::Complete => history.next_epoch,
         Parity::Degraded => history.epoch_without_a_member(),
@@ -184,6 +240,16 @@ pub(crate) fn open<N: Nand + 'static>(
         return Err(ArrayError::Epoch {
             label: identity.label,
             last: epoch.get(),
+        });
+    }
+    if options.access == Access::ReadWrite {
+        let first = first_generation(identity.redundancy, epoch);
+        resolution.last_generation = resolution.last_generation.max(first);
+    }
+    if resolution.last_generation >= GENERATIONS_MAX {
+        return Err(ArrayError::Generation {
+            label: identity.label,
+            last: resolution.last_generation,
         });
     }
     let rebuilt = match new {
@@ -234,13 +300,12 @@ pub(crate) fn open<N: Nand + 'static>(
         members[*place] = Some((Arc::new(device.open(*volume)?), clock.clone()));
     }
     let mut places: Vec<usize> = abouts.iter().map(|(place, ..)| *place).collect();
-    let rebuilding = rebuilt.as_ref().map(|(place, ..)| *place);
+    let rebuilding = rebuilding.or(rebuilt.as_ref().map(|(place, ..)| *place));
     if let Some((place, device, clock)) = rebuilt {
         let volume = device.open(VolumeId(0))?;
         let marked = volume.begin_mark(epoch);
         marked.map_err(|source| opening(&identity, source))?;
         resolution.unfinished.extend(all_shares(&members, place)?);
-        resolution.lost_shares.clear();
         members[place] = Some((Arc::new(volume), clock));
         let at = places.partition_point(|other| *other < place);
         places.insert(at, place);
@@ -250,15 +315,23 @@ pub(crate) fn open<N: Nand + 'static>(
     Ubi::sync_together(&devices);
     let name = format!("{} of {} devices", identity.label, identity.members).into();
     let log = is_writable.then(|| Log::new(&identity, epoch));
-    let volume = VirtualVolume::new(name, members, identity.redundancy, executor, &resolution, log);
+    let volume = VirtualVolume::new(
+        name,
+        members,
+        identity.redundancy,
+        executor,
+        &resolution,
+        log,
+        rebuilding,
+    );
     let begin = || {
         volume.begin()?;
         if !adopted.is_empty() && is_writable {
             // Marks for which an adopted member was refused are gone for good.
             volume.flush()?;
         }
-        // The unfinished shares of a rebuild are its own affair.
-        match is_writable && rebuilding.is_none() && parity == Parity::Complete {
+        let has_all_members = parity == Parity::Complete || rebuilding.is_some();
+        match is_writable && has_all_members {
             true => volume.restore_redundancy(&resolution),
             false => Ok(()),
         }
@@ -269,7 +342,7 @@ pub(crate) fn open<N: Nand + 'static>(
         devices,
         places,
         absent,
-        rebuilding,
+        progress: Mutex::default(),
         identity,
         resolution,
     })
@@ -304,6 +377,12 @@ impl<N: Nand + 'static> Array<N> {
     #[must_use]
     pub const fn absent(&self) -> Option<&Absent> {
         self.absent.as_ref()
+    }
+
+    /// The place of a new member whose rebuild did not end yet: it gets all that is written, and lacks a part of the rest.
+    #[must_use]
+    pub fn rebuilding(&self) -> Option<usize> {
+        self.volume.unfinished()
     }
 
     /// The identity of the first present member: array, label, members.

@@ -1,12 +1,17 @@
 //! A new member of an array with parity, made from the others.
 //!
-//! The new device is formatted with a volume whose name does not make it a member yet. Then the array is opened for writing without the absent
-//! member, and with the new one, which lacks its share of every LEB. Each share is made anew ([`VirtualVolume::mend`]); what is
-//! written meanwhile goes to the new member, too. Last, the volume gets the name of a member. Until then a power cut, or a kill, leaves an array
-//! without this member, and the rebuild is begun again.
+//! The new device is formatted with a volume whose name does not make it a member yet, and gets a mark of the array, for which Linux refuses it.
+//! The array is open for writing meanwhile, with the new device in its place: it lacks its share of every LEB, and gets everything that is written.
+//! Each share is made anew ([`VirtualVolume::mend`]), and last the volume gets the name of a member. Until then the mark stays, also when the array is closed.
+//!
+//! A rebuild that a power cut or a kill interrupts is taken up where it ended as long as the array was not opened for writing without the device:
+//! then its epoch is that of the array. Each share with the generation of its LEB is there, and the others are lost ([`crate::resolve`]).
+//!
+//! [`VirtualVolume::mend`]: crate::VirtualVolume::mend
 
-use media::{Leb, Nand, Peb};
-use std::sync::Arc;
+use std::sync::PoisonError;
+
+use media::{Leb, Nand, Peb, index};
 use ubi::format::volume_table::VolumeName;
 use ubi::{Access, AttachOptions, FormatOptions, Layout, Ubi, UbiVolume, Volume, VolumeError, VolumeId};
 
@@ -20,7 +25,7 @@ use crate::virtual_volume::Mended;
 
 /// A device that takes the place of a member.
 pub struct NewMember<'a, N> {
-    /// The device; all that it holds is lost.
+    /// The device; all that it holds is lost, but for a rebuild that was cut.
     pub device: N,
     /// The place of the member, from 0.
     pub place: usize,
@@ -39,8 +44,8 @@ pub struct Rebuilt {
     pub incomplete: Vec<Leb>,
 }
 
-/// Opens an array with parity for writing with a new device in the place of one member. `devices` are the others, in their order.
-/// [`Array::rebuild`] does the rest.
+/// Opens an array with parity for writing with a new device in the place of one member. `devices` are the others, in their order. The device is
+/// formatted, unless a rebuild onto it was cut and can be taken up. [`Array::rebuild`] does the rest.
 pub fn with_new_member<N: Nand + 'static>(
     devices: Vec<N>,
     new: NewMember<'_, N>,
@@ -57,41 +62,94 @@ pub fn with_new_member<N: Nand + 'static>(
     })
 }
 
+/// How far a rebuild is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// All LEBs below this one were tried.
+    next: u32,
+    lebs: u32,
+}
+
+/// A step of a rebuild.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RebuildStep {
+    /// The new member has its share of this LEB, unless another member can't read its own.
+    Tried(Leb),
+    /// The new member is a member.
+    Ended(Rebuilt),
+    /// No member is being rebuilt.
+    Idle,
+}
+
 impl<N: Nand + 'static> Array<N> {
-    /// Makes all shares of the new member, and makes it a member. `progress` is told of every LEB.
-    pub fn rebuild(&mut self, progress: &mut dyn FnMut(Leb)) -> Result<Rebuilt, ArrayError> {
-        let mut rebuilt = Rebuilt::default();
-        let Some(place) = self.rebuilding else {
-            return Ok(rebuilt);
+    /// Makes all shares that the new member lacks, and makes it a member. `progress` is told of every LEB.
+    pub fn rebuild(&self, progress: &mut dyn FnMut(Leb)) -> Result<Rebuilt, ArrayError> {
+        loop {
+            match self.rebuild_step()? {
+                RebuildStep::Tried(leb) => progress(leb),
+                RebuildStep::Ended(rebuilt) => return Ok(rebuilt),
+                RebuildStep::Idle => return Ok(Rebuilt::default()),
+            }
+        }
+    }
+
+    /// LEBs of which the new member lacks its share.
+    #[must_use]
+    pub fn lebs_to_rebuild(&self) -> Vec<Leb> {
+        let Some(place) = self.rebuilding() else {
+            return Vec::new();
         };
-        let volume = Arc::clone(self.volume());
-        let failed = |label: &str, source| ArrayError::Rebuild {
-            label: label.to_owned(),
+        let lost = self.volume().lost_shares().into_iter();
+        lost.filter(|share| share.member == place)
+            .map(|share| share.leb)
+            .collect()
+    }
+
+    /// Makes the next share that the new member lacks; without one, makes it a member. The array may be used meanwhile.
+    pub fn rebuild_step(&self) -> Result<RebuildStep, ArrayError> {
+        // Held to the end: steps are taken one after the other.
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = self.rebuilding() else {
+            return Ok(RebuildStep::Idle);
+        };
+        let failed = |source| ArrayError::Rebuild {
+            label: self.identity().label.clone(),
             source,
         };
-        for leb in (0..volume.geometry().lebs).map(Leb) {
-            let is_there = |share: &LostShare| *share == LostShare { leb, member: place };
-            let Mended { mended, .. } = volume
-                .mend(leb)
-                .map_err(|source| failed(&self.identity().label, source))?;
-            rebuilt.lebs += u32::from(mended.iter().any(is_there));
-            progress(leb);
+        if let Some(leb) = self.volume().next_lost(place, Leb(progress.next)) {
+            let Mended { mended, .. } = self.volume().mend(leb).map_err(failed)?;
+            let share = LostShare { leb, member: place };
+            progress.lebs += u32::from(mended.contains(&share));
+            progress.next = leb.0 + 1;
+            return Ok(RebuildStep::Tried(leb));
         }
-        let missing = volume.lost_shares().into_iter();
-        rebuilt.incomplete = missing
-            .filter(|share| share.member == place)
-            .map(|share| share.leb)
-            .collect();
-        volume
-            .sync()
-            .map_err(|source| failed(&self.identity().label, source))?;
+        let incomplete = self.lebs_to_rebuild();
+        self.volume().sync().map_err(failed)?;
         let name = self.identity().at(u32::try_from(place).expect("16 at most"));
         let device = self.members().find(|(member, _)| *member == place);
         let (_, device) = device.expect("it was opened with the others");
         device.rename_volumes(&[(VolumeId(0), volume_name(&name.to_string()))])?;
-        self.rebuilding = None;
-        Ok(rebuilt)
+        self.volume().end_rebuild();
+        Ok(RebuildStep::Ended(Rebuilt {
+            lebs: progress.lebs,
+            incomplete,
+        }))
     }
+}
+
+/// Whether a device holds a member at this place whose rebuild did not end.
+pub(crate) fn is_of_rebuild<N: Nand>(device: &mut N, place: usize) -> bool {
+    let options = AttachOptions::linux(Access::ReadOnly);
+    ubi::scan(device, options).is_ok_and(|scanned| {
+        let mut names = scanned
+            .volumes()
+            .iter()
+            .flatten()
+            .map(|volume| volume.name.to_string());
+        names.any(|name| {
+            MemberIdentity::of_rebuild(&name).is_some_and(|identity| index(identity.index) == place)
+        })
+    })
 }
 
 /// Refuses a rebuild for which the others don't have all that it takes.
@@ -119,7 +177,7 @@ pub(crate) fn check_rebuild(
     }
 }
 
-/// Formats a device that is to become a member, with at least `lebs` LEBs.
+/// Formats a device that is to become a member, with `lebs` LEBs.
 pub(crate) fn format_new_member<N: Nand>(
     new: NewMember<'_, N>,
     identity: &MemberIdentity,
@@ -134,17 +192,18 @@ pub(crate) fn format_new_member<N: Nand>(
     let identity = identity.at(u32::try_from(new.place).expect("16 at most"));
     let device = new.device.name();
     let ubi = Ubi::format(new.device, options, new.progress)?;
-    let volume = ubi.make_volume(share_of_array(volume_name(&identity.name_of_rebuild())))?;
-    ubi.settle()?;
-    let found = ubi.open(volume)?.geometry().lebs;
-    match found < lebs {
-        false => Ok(ubi),
-        true => Err(ArrayError::TooSmall {
+    let found = ubi.summary().available_lebs;
+    if found < lebs {
+        return Err(ArrayError::TooSmall {
             device,
             found,
             needed: lebs,
-        }),
+        });
     }
+    let name = volume_name(&identity.name_of_rebuild());
+    ubi.make_volume(share_of_array(name, lebs))?;
+    ubi.settle()?;
+    Ok(ubi)
 }
 
 /// The shares of a member of all LEBs that others have mapped.

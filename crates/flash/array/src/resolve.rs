@@ -101,6 +101,7 @@ pub(crate) fn resolve<N: Nand>(
         last_generation,
         last_of_all,
         unsettled,
+        lacking,
     } = look_over(members, lebs, history);
     let mut resolution = Resolution {
         state: history.state,
@@ -110,6 +111,15 @@ pub(crate) fn resolve<N: Nand>(
         last_generation: last_of_all.max(history.last_generation),
         ..Resolution::default()
     };
+    let adopted = members.iter().filter(|member| member.adopted);
+    resolution.lost_shares = adopted
+        .flat_map(|Member { place, .. }| {
+            lacking.iter().map(|leb| LostShare {
+                leb: *leb,
+                member: *place,
+            })
+        })
+        .collect();
     for leb in unsettled {
         let groups: Vec<Vec<Candidate>> = members
             .iter()
@@ -154,6 +164,7 @@ pub(crate) fn resolve<N: Nand>(
             dropped.for_each(|one| member.scanned.erase_first(one));
         }
     }
+    resolution.lost_shares.sort_unstable();
     Ok(resolution)
 }
 
@@ -185,6 +196,8 @@ struct Overview {
     last_of_all: u64,
     /// LEBs that something was under way with, or that are damaged.
     unsettled: Vec<Leb>,
+    /// LEBs that the members that decide agree on, and of which those that are adopted have nothing: most of them while a member is rebuilt.
+    lacking: Vec<Leb>,
 }
 
 /// Finds the highest generations and the LEBs that are unsettled. Only those are remembered: of all others, which are as many as there
@@ -198,6 +211,7 @@ fn look_over<N: Nand>(members: &[Member<'_, N>], lebs: u32, history: &History) -
         last_generation: 0,
         last_of_all: 0,
         unsettled: Vec::new(),
+        lacking: Vec::new(),
     };
     for leb in (0..lebs).map(Leb) {
         let groups: Vec<Vec<Candidate>> = of_members
@@ -211,7 +225,17 @@ fn look_over<N: Nand>(members: &[Member<'_, N>], lebs: u32, history: &History) -
         overview.last_of_all = overview.last_of_all.max(newest);
         let voted = newest_of(voting(members, &groups)).unwrap_or(0);
         overview.last_generation = overview.last_generation.max(voted);
-        if history.is_given_up(leb, newest) || !is_settled(&groups) {
+        let of_adopted = members.iter().zip(&groups).filter(|(member, _)| member.adopted);
+        let of_adopted: Vec<_> = of_adopted.map(|(_, group)| group).collect();
+        let lacks_all = !of_adopted.is_empty() && of_adopted.iter().all(|group| group.is_empty());
+        // A share that a rebuild was writing when power went is the only block of its LEB.
+        let may_be_torn = history.state == ArrayState::Open
+            && of_adopted.iter().any(|group| group.iter().any(|one| one.copied));
+        if history.is_given_up(leb, newest) || may_be_torn {
+            overview.unsettled.push(leb);
+        } else if lacks_all && is_settled(voting(members, &groups)) {
+            overview.lacking.push(leb);
+        } else if !is_settled(groups.iter()) {
             overview.unsettled.push(leb);
         }
     }
@@ -223,10 +247,10 @@ fn newest_of<'a>(groups: impl Iterator<Item = &'a Vec<Candidate>>) -> Option<u64
 }
 
 /// Whether every member has one block for the LEB, which is chosen, and all are of one generation: nothing was under way.
-fn is_settled(groups: &[Vec<Candidate>]) -> bool {
-    let first = groups.first().and_then(|group| group.first());
-    groups.iter().all(|group| match (&group[..], first) {
-        ([one], Some(first)) => one.chosen && one.generation == first.generation,
+fn is_settled<'a>(groups: impl Iterator<Item = &'a Vec<Candidate>>) -> bool {
+    let mut generation = None;
+    groups.into_iter().all(|group| match &group[..] {
+        [one] => one.chosen && one.generation == *generation.get_or_insert(one.generation),
         _ => false,
     })
 }

@@ -31,7 +31,7 @@ pub use mend::Mended;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use media::{Clock, Leb, index};
 use ubi::{Appended, MemberVolume, ReadPart, UpdateMarker, Volume, VolumeError, VolumeGeometry, WritePart};
@@ -67,7 +67,15 @@ pub struct VirtualVolume<M: MemberVolume + 'static> {
     frozen: OnceLock<Arc<str>>,
     /// An update did not end, and none was begun since.
     update_cut: AtomicBool,
+    /// A new member whose rebuild did not end yet.
+    unfinished: Mutex<Option<usize>>,
+    /// Writers of a LEB share its lock; [`Self::mend`] holds it exclusively. LEBs with the same remainder share one. Taken before the
+    /// lock of the generation and that of the log.
+    leb_locks: [RwLock<()>; LEB_LOCKS],
 }
+
+/// Number of locks that writers and mending of LEBs share.
+const LEB_LOCKS: usize = 16;
 
 impl<M: MemberVolume + 'static> VirtualVolume<M> {
     /// Makes one volume of `members`, which have one shape and agree on what is mapped, as `resolution` says; `None` is a member that is
@@ -83,6 +91,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         executor: Executor,
         resolution: &Resolution,
         log: Option<Log>,
+        unfinished: Option<usize>,
     ) -> Self {
         let present = members.iter().flatten();
         let shapes: Vec<VolumeGeometry> = present.map(|(member, _)| member.geometry()).collect();
@@ -128,7 +137,33 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             lost: RwLock::new(lost.copied().collect()),
             frozen: OnceLock::new(),
             update_cut: AtomicBool::new(resolution.update_marker),
+            unfinished: Mutex::new(unfinished),
+            leb_locks: Default::default(),
         }
+    }
+
+    /// The place of a new member whose rebuild did not end yet.
+    pub(crate) fn unfinished(&self) -> Option<usize> {
+        *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The new member is a member like the others.
+    pub(crate) fn end_rebuild(&self) {
+        *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The lock of a LEB.
+    fn leb_lock(&self, leb: Leb) -> &RwLock<()> {
+        &self.leb_locks[index(leb.0) % LEB_LOCKS]
+    }
+
+    /// Keeps LEBs from being mended while they are written. The locks are taken in order, each once.
+    fn keep_from_mending(&self, lebs: impl Iterator<Item = Leb>) -> Vec<RwLockReadGuard<'_, ()>> {
+        let locks: BTreeSet<usize> = lebs.map(|leb| index(leb.0) % LEB_LOCKS).collect();
+        let locks = locks.into_iter().map(|lock| &self.leb_locks[lock]);
+        locks
+            .map(|lock| lock.read().unwrap_or_else(PoisonError::into_inner))
+            .collect()
     }
 
     /// The time of the whole.
@@ -195,7 +230,11 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         let sealed = self.members.on_all(move |member| member.seal(epoch));
         let mut closed = most_important(sealed.into_iter().filter_map(Result::err));
         if closed.is_none() {
-            let unmarked = self.members.on_all(|member| member.drop_marks());
+            // A new member keeps its mark until its rebuild ends: Linux refuses it.
+            let unfinished = self.unfinished();
+            let members = self.members.places().filter(|place| Some(*place) != unfinished);
+            let members = members.map(|place| (place, ())).collect();
+            let unmarked = self.members.together(members, |member, ()| member.drop_marks());
             closed = most_important(unmarked.into_iter().filter_map(Result::err));
         }
         self.freeze("the array was closed");
@@ -279,6 +318,13 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
     pub fn lost_shares(&self) -> Vec<LostShare> {
         let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
         lost.iter().copied().collect()
+    }
+
+    /// The first LEB from `from` on of which a member lost its share.
+    pub(crate) fn next_lost(&self, member: usize, from: Leb) -> Option<Leb> {
+        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+        let mut later = lost.range(LostShare { leb: from, member: 0 }..);
+        later.find(|share| share.member == member).map(|share| share.leb)
     }
 
     /// The members that lost their share of a LEB.
@@ -581,6 +627,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
                 .check_write(&self.name, part.leb, part.offset, part.data.len())?;
         }
         self.check_writable()?;
+        let _guards = self.keep_from_mending(parts.iter().map(|part| part.leb));
         for part in parts {
             self.check_whole(part.leb)?;
         }
@@ -617,6 +664,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     fn leb_change(&self, leb: Leb, data: &[u8]) -> Result<(), VolumeError> {
         self.check_usable()?;
         self.geometry.check_write(&self.name, leb, 0, data.len())?;
+        let _guards = self.keep_from_mending(std::iter::once(leb));
         let mut turn = self.turn()?;
         // A torn first content would be the only one on a member, and nothing would vouch for it.
         if !self.is_mapped(leb)? {
@@ -633,6 +681,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     fn map(&self, leb: Leb) -> Result<(), VolumeError> {
         self.check_usable()?;
         self.geometry.check_range(&self.name, leb, 0, 0)?;
+        let _guards = self.keep_from_mending(std::iter::once(leb));
         let mut turn = self.turn()?;
         if self.is_mapped(leb)? {
             return Err(VolumeError::AlreadyMapped {
@@ -647,6 +696,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         self.check_usable()?;
         self.geometry.check_range(&self.name, leb, 0, 0)?;
         self.check_writable()?;
+        let _guards = self.keep_from_mending(std::iter::once(leb));
         if !self.is_mapped(leb)? {
             return Ok(());
         }

@@ -203,3 +203,35 @@ fn a_power_cut_during_an_adoption_costs_nothing_more() {
         assert!(cuts > 20, "{cuts} cuts");
     }
 }
+
+/// The numbers of generations began again below those of LEBs that were unmapped, so that a block of a stale member had the generation of a LEB
+/// that was written since, and was adopted as a part of it.
+#[test]
+fn a_generation_is_not_used_again_after_a_close() {
+    let earlier = filled(2);
+    let chips = on_supply(&earlier, &PowerSupply::new());
+    let array = open(&chips);
+    for leb in [4, 5] {
+        array.volume().unmap(Leb(leb)).expect("nothing fails");
+    }
+    array.close().expect("nothing fails");
+    drop(array);
+    let array = open(&chips);
+    for leb in [4, 5] {
+        array.volume().leb_change(Leb(leb), &whole(2, 9)).expect("room");
+    }
+    array.close().expect("nothing fails");
+    drop(array);
+    let mut mixed = taken(&chips);
+    mixed[1] = earlier[1].clone();
+    let array = adopt(&on_supply(&mixed, &PowerSupply::new()), &[1], Access::ReadWrite).expect("attached");
+    let lost = [4, 5].map(|leb| LostShare {
+        leb: Leb(leb),
+        member: 1,
+    });
+    assert_eq!(
+        array.volume().lost_shares(),
+        lost,
+        "what it held before is taken for a part of the LEB"
+    );
+}

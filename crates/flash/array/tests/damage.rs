@@ -1,75 +1,23 @@
 //! One block of one member is damaged: its VID header, one page of its data, or all of it. What is on the other members stays, what was lost is
 //! an error, and whoever attaches is told. Then the array is used, and all of it holds still.
 
+#[expect(dead_code, reason = "parity is for other tests")]
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
 
-use array::{Array, ArrayState, Execution, LostShare, MemberIdentity, attach};
-use media::{Leb, Nand as _, NandGeometry, Page, Peb};
-use nand::{ChipModel, CutPoint, CutTime, FaultModel, PowerCut, PowerSupply, SimNand};
+use array::{Array, ArrayState, LostShare};
+use media::{Leb, Nand as _, Page, Peb};
+use nand::{CutPoint, CutTime, PowerCut, PowerSupply, SimNand};
+use support::{BITS, BLOCKS, Chip, PAGE, PAGES, VID_PAGE, array_of, on_supply, open, taken, try_open};
 use testkit::prng::Prng;
-use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume, VolumeError};
+use ubi::{Access, Volume, VolumeError};
 
-type Chip = Arc<Mutex<SimNand>>;
-
-const PAGE: usize = 512;
-const BLOCKS: u32 = 40;
-const PAGES: u32 = 8;
 /// LEBs that the workload uses.
 const LEBS: u32 = 20;
-/// The page of the VID header; data begins behind it.
-const VID_PAGE: u32 = 1;
-/// More than is corrected.
-const BITS: u32 = 64;
 
 /// The content of each LEB; `None` where it is not mapped.
 type Contents = BTreeMap<u32, Option<Vec<u8>>>;
-
-fn chips(members: usize) -> Vec<SimNand> {
-    let geometry = NandGeometry::new(512, PAGES, BLOCKS).expect("a geometry");
-    let chip = |member| {
-        SimNand::new(
-            &format!("chip{member}"),
-            ChipModel::new(geometry),
-            FaultModel::none(),
-        )
-    };
-    let chips: Vec<Chip> = (0..members)
-        .map(|member| Arc::new(Mutex::new(chip(member))))
-        .collect();
-    let options = FormatOptions {
-        layout: Layout::usual(&geometry).expect("a layout"),
-        image_sequence: 1,
-        erase_counter: None,
-    };
-    let identity = MemberIdentity {
-        array: 0xDA,
-        index: 0,
-        members: 0,
-        redundancy: array::Redundancy::None,
-        label: "damage".to_owned(),
-    };
-    array::format(chips.clone(), options, &identity, &mut |_, _| {}).expect("formatted");
-    taken(&chips)
-}
-
-fn taken(chips: &[Chip]) -> Vec<SimNand> {
-    chips
-        .iter()
-        .map(|chip| chip.lock().expect("no panic").clone())
-        .collect()
-}
-
-fn on_one_supply(chips: &[SimNand], supply: &PowerSupply) -> Vec<Chip> {
-    chips
-        .iter()
-        .map(|chip| Arc::new(Mutex::new(chip.clone().with_supply(supply))))
-        .collect()
-}
-
-fn open(chips: &[Chip], access: Access) -> Array<Chip> {
-    attach(chips.to_vec(), AttachOptions::linux(access), Execution::Inline).expect("attached")
-}
 
 fn pages(prng: &mut Prng, most: u64) -> Vec<u8> {
     let count = 1 + usize::try_from(prng.below(most)).expect("few");
@@ -133,6 +81,20 @@ struct Damage {
     page: u32,
 }
 
+impl Damage {
+    fn apply(self, chips: &mut [SimNand]) {
+        let Self { member, peb, page } = self;
+        for page in (0..PAGES).filter(|one| page == *one || page == WHOLE) {
+            chips[member].inject_bit_flips(peb, Page(page), BITS);
+        }
+    }
+
+    /// Whether it hides a page of its block.
+    const fn hides(self, page: u32) -> bool {
+        self.page <= VID_PAGE || self.page == WHOLE || self.page == page
+    }
+}
+
 struct Judge {
     healthy: Vec<SimNand>,
     expected: Contents,
@@ -147,7 +109,7 @@ struct Judge {
 impl Judge {
     fn of(healthy: Vec<SimNand>, what: String) -> Self {
         // Read without a write to it.
-        let array = open(&on_one_supply(&healthy, &PowerSupply::new()), Access::ReadOnly);
+        let array = try_open(&on_supply(&healthy, &PowerSupply::new()), Access::ReadOnly).expect("attached");
         let devices = array.devices().iter();
         Self {
             expected: contents(&array),
@@ -161,24 +123,17 @@ impl Judge {
 
     fn try_one(&self, damage: Damage) {
         let mut chips = self.healthy.clone();
+        damage.apply(&mut chips);
         let Damage { member, peb, page } = damage;
-        for page in (0..PAGES).filter(|one| page == *one || page == WHOLE) {
-            chips[member].inject_bit_flips(peb, Page(page), BITS);
-        }
         let what = format!("{}, {damage:?}", self.what);
         let supply = PowerSupply::new();
-        let chips = on_one_supply(&chips, &supply);
+        let chips = on_supply(&chips, &supply);
         let lost = (0..)
             .zip(&self.in_force[member])
             .find(|(_, of_leb)| **of_leb == Some(peb))
             .map(|(leb, _)| leb)
             .filter(|leb| *leb < LEBS);
-        let array = attach(
-            chips.clone(),
-            AttachOptions::linux(Access::ReadWrite),
-            Execution::Inline,
-        )
-        .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let array = try_open(&chips, Access::ReadWrite).unwrap_or_else(|error| panic!("{what}: {error}"));
         let resolution = array.resolution().clone();
         let header = page <= VID_PAGE || page == WHOLE;
         let is_lost = |share: &LostShare| Some(share.leb.0) == lost && share.member == member;
@@ -206,7 +161,7 @@ impl Judge {
         }
         array.settle().expect("nothing fails");
         drop(array);
-        let again = open(&chips, Access::ReadWrite);
+        let again = open(&chips);
         // A damaged page of a block that was free is met by what is written there now.
         let of_before = |share: &&LostShare| share.leb.0 < LEBS;
         let lost: Vec<&LostShare> = again.resolution().lost_shares.iter().filter(of_before).collect();
@@ -222,9 +177,83 @@ impl Judge {
         }
         assert_eq!(again.volume().lost_shares(), [], "{what}");
         drop(again);
-        let healed = open(&chips, Access::ReadWrite);
+        let healed = open(&chips);
         let lost: Vec<&LostShare> = healed.resolution().lost_shares.iter().filter(of_before).collect();
         assert_eq!(lost, Vec::<&LostShare>::new(), "{what}");
+    }
+
+    /// Two damages of an array that was closed: all that neither hides is right, and the rest is right or an error, also after it was used.
+    fn try_pair(&self, pair: [Damage; 2]) {
+        let what = format!("{}, {pair:?}", self.what);
+        let mut chips = self.healthy.clone();
+        pair.iter().for_each(|damage| damage.apply(&mut chips));
+        let chips = on_supply(&chips, &PowerSupply::new());
+        for round in 0..3 {
+            let access = if round == 0 {
+                Access::ReadOnly
+            } else {
+                Access::ReadWrite
+            };
+            let array = try_open(&chips, access).unwrap_or_else(|error| panic!("{what}: {error}"));
+            self.hold_pair(&array, pair, &format!("{what}, round {round}"));
+            if round == 0 {
+                for damage in pair {
+                    let leb = self.leb_of(damage).filter(|_| damage.hides(PAGES));
+                    let share = leb.map(|leb| LostShare {
+                        leb: Leb(leb),
+                        member: damage.member,
+                    });
+                    let told = &array.resolution().lost_shares;
+                    assert!(
+                        share.is_none_or(|share| told.contains(&share)),
+                        "{what}: nobody says {share:?}"
+                    );
+                }
+            } else {
+                array
+                    .volume()
+                    .leb_change(Leb(LEBS + round), &[0x22; PAGE])
+                    .expect("room");
+                array.close().expect("nothing fails");
+            }
+        }
+    }
+
+    /// The LEB whose share a damaged block is.
+    fn leb_of(&self, damage: Damage) -> Option<u32> {
+        let mut lebs = (0..LEBS).zip(&self.in_force[damage.member]);
+        lebs.find(|(_, of_leb)| **of_leb == Some(damage.peb))
+            .map(|(leb, _)| leb)
+    }
+
+    fn hold_pair(&self, array: &Array<Chip>, pair: [Damage; 2], what: &str) {
+        let members = self.healthy.len();
+        for (leb, expected) in &self.expected {
+            let mapped = array.volume().is_mapped(Leb(*leb)).expect("in range");
+            assert_eq!(mapped, expected.is_some(), "{what}: LEB {leb}");
+            let Some(expected) = expected else { continue };
+            for (number, page) in expected.chunks(PAGE).enumerate() {
+                let mut found = vec![0; PAGE];
+                let offset = u32::try_from(number * PAGE).expect("small");
+                let row = u32::try_from(number / members).expect("small");
+                let hides = |damage: &Damage| {
+                    self.leb_of(*damage) == Some(*leb)
+                        && number % members == damage.member
+                        && damage.hides(VID_PAGE + 1 + row)
+                };
+                match array.volume().read(Leb(*leb), offset, &mut found) {
+                    Ok(()) => assert!(
+                        found == page,
+                        "{what}: LEB {leb}, page {number} is wrong, and nobody says so"
+                    ),
+                    Err(VolumeError::Uncorrectable { .. }) => assert!(
+                        pair.iter().any(hides),
+                        "{what}: LEB {leb}, page {number} can't be read"
+                    ),
+                    Err(error) => panic!("{what}: {error}"),
+                }
+            }
+        }
     }
 
     /// Whether what is left of a LEB tells damage of its block on a member from a power cut: the array was closed, or there is data behind the header that can all be read,
@@ -312,9 +341,9 @@ impl Judge {
 /// An array as it was left: closed, with all erases done or waiting, or cut.
 fn left(members: usize, seed: u64) -> Vec<SimNand> {
     let supply = PowerSupply::new();
-    let chips = on_one_supply(&chips(members), &supply);
+    let chips = on_supply(&array_of(members), &supply);
     let mut prng = Prng::named(seed, "damage");
-    let array = open(&chips, Access::ReadWrite);
+    let array = open(&chips);
     used(&array, &mut prng, 60, false);
     match seed % 3 {
         0 if seed.is_multiple_of(2) => array.close().expect("nothing fails"),
@@ -329,10 +358,7 @@ fn left(members: usize, seed: u64) -> Vec<SimNand> {
         }
     }
     drop(array);
-    let left = taken(&chips);
-    left.into_iter()
-        .map(|chip| chip.with_supply(&PowerSupply::new()))
-        .collect()
+    taken(&chips)
 }
 
 /// Tries each damage that `pages` has of a block, a page or [`WHOLE`], of each block of each member. Returns how many there were.
@@ -379,6 +405,107 @@ fn a_block_of_which_nothing_can_be_read_costs_its_share_and_nothing_else() {
     println!("{damages} damaged blocks");
 }
 
+#[test]
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
+fn two_damages_cost_what_each_hides_and_nothing_else() {
+    let (seeds, pairs) = if testkit::is_full() { (24, 40) } else { (2, 12) };
+    let mut tried = 0;
+    for members in [2, 3, 4] {
+        // Those that were closed: in others, two damages can look like what a power cut leaves.
+        for seed in (0..seeds).map(|seed| 6 * seed) {
+            let judge = Judge::of(left(members, seed), format!("{members} members, seed {seed}"));
+            assert!(judge.closed);
+            let mut prng = Prng::named(seed, "pairs");
+            let of_member = |member: usize| {
+                let blocks = judge.in_force[member].iter().flatten();
+                blocks.flat_map(move |peb| {
+                    let pages = (VID_PAGE..PAGES).chain([WHOLE]);
+                    pages.map(move |page| Damage {
+                        member,
+                        peb: *peb,
+                        page,
+                    })
+                })
+            };
+            let all: Vec<Damage> = (0..members).flat_map(of_member).collect();
+            let mut any =
+                || all[usize::try_from(prng.below(u64::try_from(all.len()).expect("few"))).expect("few")];
+            for _ in 0..pairs {
+                let pair = [any(), any()];
+                let [first, second] = pair;
+                // Of so few blocks, two with damaged headers are taken for a chip that is broken as a whole.
+                if first.member == second.member && first.hides(PAGES) && second.hides(PAGES) {
+                    continue;
+                }
+                judge.try_pair(pair);
+                tried += 1;
+            }
+        }
+    }
+    println!("{tried} pairs");
+}
+
+/// A block that holds what it held before. Without parity nothing tells that pages were added to it since, so these read as erased; all else is right or an
+/// error.
+#[test]
+#[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
+fn a_block_of_an_older_copy_shows_no_other_content() {
+    let seeds = if testkit::is_full() { 24 } else { 2 };
+    let every = if testkit::is_full() { 1 } else { 5 };
+    let (mut tried, mut errors, mut erased) = (0, 0, 0);
+    for members in [2, 3, 4] {
+        for seed in (0..seeds).map(|seed| 6 * seed) {
+            let older = left(members, seed);
+            let chips = on_supply(&older, &PowerSupply::new());
+            let array = open(&chips);
+            used(&array, &mut Prng::named(seed, "since"), 20, false);
+            array.close().expect("nothing fails");
+            drop(array);
+            let judge = Judge::of(taken(&chips), format!("{members} members, seed {seed}"));
+            for member in 0..members {
+                for peb in (0..BLOCKS).step_by(every).map(Peb) {
+                    let what = format!("{}, {peb} of member {member}", judge.what);
+                    let mut chips = judge.healthy.clone();
+                    support::copy_block(&older[member], &mut chips[member], peb);
+                    tried += 1;
+                    let array = match try_open(&on_supply(&chips, &PowerSupply::new()), Access::ReadWrite) {
+                        Ok(array) => array,
+                        // The block had the volume table with the epoch.
+                        Err(error) => {
+                            assert!(error.to_string().contains("stale"), "{what}: {error}");
+                            continue;
+                        }
+                    };
+                    let told = &array.resolution().lost_shares;
+                    for (leb, expected) in &judge.expected {
+                        // A LEB that was unmapped since is back with a part of what it held, and that is said.
+                        if expected.is_none() && told.iter().any(|share| share.leb.0 == *leb) {
+                            continue;
+                        }
+                        let expected = expected.clone().unwrap_or_else(|| vec![0xFF; PAGE * members * 6]);
+                        for (number, page) in expected.chunks(PAGE).enumerate() {
+                            let mut found = vec![0; PAGE];
+                            let offset = u32::try_from(number * PAGE).expect("small");
+                            let read = array.volume().read(Leb(*leb), offset, &mut found);
+                            if read.is_ok() && found == page {
+                                continue;
+                            }
+                            assert_eq!(number % members, member, "{what}: LEB {leb}, page {number}");
+                            errors += usize::from(read.is_err());
+                            erased += usize::from(read.is_ok());
+                            assert!(
+                                read.is_err() || found.iter().all(|byte| *byte == 0xFF),
+                                "{what}: LEB {leb}, page {number} is wrong"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+    println!("{tried} blocks, {errors} errors, {erased} pages read as erased");
+}
+
 /// A member is a copy of an earlier time, whatever the array did since: it is refused, and nothing is written.
 #[test]
 #[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
@@ -389,8 +516,8 @@ fn a_member_of_an_earlier_time_is_refused_whatever_happened_since() {
         for seed in 0..seeds {
             let earlier = left(members, seed);
             let supply = PowerSupply::new();
-            let chips = on_one_supply(&earlier, &supply);
-            let array = open(&chips, Access::ReadWrite);
+            let chips = on_supply(&earlier, &supply);
+            let array = open(&chips);
             used(
                 &array,
                 &mut Prng::named(seed, "later"),
@@ -406,10 +533,9 @@ fn a_member_of_an_earlier_time_is_refused_whatever_happened_since() {
                 let mut mixed = later.clone();
                 mixed[member] = earlier[member].clone();
                 let supply = PowerSupply::new();
-                let mixed = on_one_supply(&mixed, &supply);
-                let options = AttachOptions::linux(Access::ReadWrite);
-                let error = attach(mixed, options, Execution::Inline).expect_err("refused");
-                let names = format!("chip{member}: member {member} of array damage is stale");
+                let mixed = on_supply(&mixed, &supply);
+                let error = try_open(&mixed, Access::ReadWrite).expect_err("refused");
+                let names = format!("chip{member}: member {member} of array data is stale");
                 assert!(
                     error.to_string().contains(&names),
                     "{members} members, seed {seed}, member {member}: {error}"
@@ -450,7 +576,7 @@ fn first_page_without(chips: &[Chip], peb: Peb, leb: Leb) -> (Vec<u8>, Vec<LostS
         .lock()
         .expect("no panic")
         .inject_bit_flips(peb, Page(VID_PAGE), BITS);
-    let array = open(chips, Access::ReadWrite);
+    let array = open(chips);
     let mut page = vec![0; PAGE];
     let read = array.volume().read(leb, 0, &mut page);
     assert!(read.is_ok(), "{:?}: {read:?}", array.resolution());
@@ -459,8 +585,8 @@ fn first_page_without(chips: &[Chip], peb: Peb, leb: Leb) -> (Vec<u8>, Vec<LostS
 
 #[test]
 fn a_last_change_whose_old_content_a_member_let_go_was_complete() {
-    let chips = on_one_supply(&chips(2), &PowerSupply::new());
-    let array = open(&chips, Access::ReadWrite);
+    let chips = on_supply(&array_of(2), &PowerSupply::new());
+    let array = open(&chips);
     let leb = Leb(3);
     array.volume().leb_change(leb, &[0x11; 4 * PAGE]).expect("room");
     array.settle().expect("nothing fails");
@@ -475,8 +601,8 @@ fn a_last_change_whose_old_content_a_member_let_go_was_complete() {
 
 #[test]
 fn a_last_map_behind_which_pages_were_written_was_complete() {
-    let chips = on_one_supply(&chips(2), &PowerSupply::new());
-    let array = open(&chips, Access::ReadWrite);
+    let chips = on_supply(&array_of(2), &PowerSupply::new());
+    let array = open(&chips);
     let leb = Leb(3);
     array.volume().leb_change(leb, &[0x11; 4 * PAGE]).expect("room");
     array.settle().expect("nothing fails");
@@ -487,4 +613,34 @@ fn a_last_map_behind_which_pages_were_written_was_complete() {
     let (page, lost) = first_page_without(&chips, peb, leb);
     assert_eq!(page, [0x22; PAGE], "a former life of the LEB came back");
     assert_eq!(lost, [LostShare { leb, member: 1 }]);
+}
+
+/// Wear levelling or scrubbing moved a member's block, pages were added, and a page of the moved part goes before the old block is erased: the old block, which
+/// ends earlier, was taken.
+#[test]
+fn damage_of_a_moved_block_does_not_bring_the_block_of_before_back() {
+    let chips = on_supply(&array_of(2), &PowerSupply::new());
+    let array = open(&chips);
+    let (volume, leb) = (array.volume(), Leb(3));
+    volume.write(leb, 0, &[0x11; 4 * PAGE]).expect("room");
+    array.settle().expect("nothing fails");
+    let mut chip = chips[1].lock().expect("no panic");
+    chip.inject_bit_flips(block_of(&array, 1, leb), Page(VID_PAGE + 1), 3);
+    drop(chip);
+    volume.read(leb, 0, &mut [0; 4 * PAGE]).expect("corrected");
+    while !matches!(
+        array.devices()[1].work().expect("nothing fails"),
+        ubi::Work::Scrubbed { .. }
+    ) {}
+    volume.write(leb, 4 * 512, &[0x22; 4 * PAGE]).expect("room");
+    let peb = block_of(&array, 1, leb);
+    drop(array);
+    support::damage(&chips[1], peb, VID_PAGE + 1);
+    let array = open(&chips);
+    let mut added = [0; 4 * PAGE];
+    array
+        .volume()
+        .read(leb, 4 * 512, &mut added)
+        .expect("only a page before is damaged");
+    assert_eq!(added, [0x22; 4 * PAGE]);
 }

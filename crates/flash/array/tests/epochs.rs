@@ -356,3 +356,121 @@ fn openings_that_are_cut_again_and_again_take_no_more_blocks() {
     }
     array.close().expect("nothing fails");
 }
+
+/// Power goes while a full mark is replaced by another, and goes again while the array is opened after that.
+#[test]
+fn two_power_cuts_while_a_mark_takes_over_cost_nothing() {
+    let every = if testkit::is_full() { 1 } else { 5 };
+    let members = 2;
+    let mut openings = 0;
+    for cut in 0.. {
+        let supply = PowerSupply::new();
+        let chips = on_supply(&with_content(&array_of(members), 7, true), &supply);
+        let array = open(&chips);
+        let volume = array.volume();
+        let map_and_unmap = |leb| {
+            volume.write(Leb(leb), 0, &whole(members, 8))?;
+            volume.unmap(Leb(leb))
+        };
+        // A mark has a page for its epoch and five more.
+        for leb in 10..15 {
+            map_and_unmap(leb).expect("room");
+        }
+        supply.plan(PowerCut {
+            time: CutTime::Write(supply.writes() + cut, CutPoint::Partway(200)),
+            torn_is_uncorrectable: cut.is_multiple_of(2),
+        });
+        let ended = (15..18).try_for_each(map_and_unmap);
+        drop(array);
+        assert!(ended.is_ok() || supply.is_off(), "cut {cut}: {ended:?}");
+        let left = taken(&chips);
+        for second in (0..).step_by(every) {
+            let what = format!("cut {cut}, then {second}");
+            let supply = PowerSupply::new();
+            let chips = on_supply(&left, &supply);
+            supply.plan(PowerCut {
+                time: CutTime::Write(second, CutPoint::Partway(200)),
+                torn_is_uncorrectable: second.is_multiple_of(2),
+            });
+            let opened = try_open(&chips, Access::ReadWrite).map(drop);
+            assert!(opened.is_ok() || supply.is_off(), "{what}: {opened:?}");
+            supply.power_on();
+            let array = try_open(&chips, Access::ReadWrite).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(array.resolution().lost_shares, [], "{what}");
+            assert_eq!(read(&array, 3), whole(members, 7), "{what}");
+            for leb in 10..18 {
+                let mut found = vec![0; members * 6 * PAGE];
+                let is_read = array.volume().read(Leb(leb), 0, &mut found).is_ok();
+                let is_empty = found.iter().all(|byte| *byte == 0xFF);
+                let is_right = is_read && (is_empty || found == whole(members, 8));
+                // What was being written when power went may be torn.
+                assert!(
+                    is_right || leb >= 15 && ended.is_err(),
+                    "{what}: LEB {leb} is torn"
+                );
+            }
+            array.close().unwrap_or_else(|error| panic!("{what}: {error}"));
+            openings += 1;
+            if opened.is_ok() {
+                break;
+            }
+        }
+        if ended.is_ok() {
+            break;
+        }
+    }
+    assert!(openings > 100, "{openings}");
+}
+
+/// A mark with a page of a later version, behind the first one.
+#[test]
+fn a_mark_of_a_later_version_is_refused_by_name() {
+    let mut chips = with_content(&array_of(2), 7, false);
+    let marked = (0..BLOCKS).map(Peb).find(|peb| is_mark(&chips[1], *peb));
+    let peb = marked.expect("the array is open");
+    let mut page = vec![0; PAGE];
+    let offset = (VID_PAGE + 1) * 512;
+    let _ = chips[1].read(peb, offset, &mut page).expect("in range");
+    page[4] = 2;
+    let crc = ubi::format::crc32(&page[..60]);
+    page[60..64].copy_from_slice(&crc.to_be_bytes());
+    chips[1].program(peb, offset + 512, &page).expect("it is erased");
+    let supply = PowerSupply::new();
+    let error = try_open(&on_supply(&chips, &supply), Access::ReadWrite).expect_err("refused");
+    assert!(
+        matches!(
+            error,
+            ArrayError::UnknownMark {
+                version: 2,
+                role: 0,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(error.to_string().contains("chip1"), "{error}");
+    assert_eq!(supply.writes(), 0);
+}
+
+/// One member erases what was unmapped, the other does not; then a mark with new records takes over.
+#[test]
+fn a_mark_takes_over_once_all_members_erased_what_the_full_one_gave_up() {
+    let chips = on_supply(&array_of(2), &PowerSupply::new());
+    let array = open(&chips);
+    for leb in (10..20).map(Leb) {
+        array.volume().write(leb, 0, &whole(2, 8)).expect("room");
+        array.volume().unmap(leb).expect("nothing fails");
+        array.devices()[0].settle().expect("nothing fails");
+        // The first that waits to be erased is a former mark, where there is one.
+        if leb.0 >= 15 {
+            array.devices()[1].work().expect("nothing fails");
+        }
+    }
+    drop(array);
+    let array = open(&chips);
+    assert_eq!(
+        array.resolution().lost_shares,
+        [],
+        "an unmapped LEB is taken for a damaged one"
+    );
+}

@@ -97,6 +97,35 @@ fn data_that_cant_be_read_is_an_error_and_stays_where_it_is() {
     assert_eq!(peb_of(&ubi, 2), peb);
 }
 
+/// A moved LEB is written to, and a page of the moved part becomes unreadable before the old block is erased. The new block was taken for an
+/// interrupted copy and the old one for the LEB, so that what was written since read as 0xFF.
+#[test]
+fn damage_of_a_moved_leb_that_was_written_to_since_is_no_interrupted_copy() {
+    let chip = chip(FaultModel::none());
+    let (ubi, volume) = formatted(&chip, 8);
+    volume.write(Leb(2), 0, &[0x42; 1024]).unwrap();
+    ubi.settle().unwrap();
+    chip.lock().unwrap().inject_bit_flips(peb_of(&ubi, 2), Page(2), 3);
+    volume.read(Leb(2), 0, &mut [0; 1024]).unwrap();
+    while !matches!(ubi.work().unwrap(), Work::Scrubbed { .. }) {}
+    volume.write(Leb(2), 1024, &[0x43; 512]).unwrap();
+    let peb = peb_of(&ubi, 2);
+    drop((ubi, volume));
+    chip.lock().unwrap().inject_bit_flips(peb, Page(2), 40);
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let scanned = scan(Arc::clone(&chip), AttachOptions::linux(access)).unwrap();
+        let ubi = scanned.attach().unwrap();
+        assert_eq!(peb_of(&ubi, 2), peb, "{access:?}");
+        let volume = ubi.open(VolumeId(0)).unwrap();
+        assert_eq!(first_page(&volume, 2).unwrap(), [0x42; 512]);
+        let error = volume.read(Leb(2), 512, &mut [0; 512]).unwrap_err();
+        assert!(matches!(error, VolumeError::Uncorrectable { .. }), "{error}");
+        let mut out = [0; 512];
+        volume.read(Leb(2), 1024, &mut out).unwrap();
+        assert_eq!(out, [0x43; 512]);
+    }
+}
+
 #[test]
 fn a_write_survives_the_failure_of_each_of_its_programs() {
     for failing in 0..4 {

@@ -1,23 +1,24 @@
 //! `tidegate array rebuild`: a member is made anew from the others.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use anyhow::{Context, Result, bail};
-use array::{Execution, NewMember, with_new_member};
+use array::{RebuildStep, Rebuilt};
 use clap::Args;
-use media::Nand;
-use nand::Access;
 use serde_json::json;
-use ubi::Volume;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Finding;
 use crate::output::{print_error, print_line};
 use crate::ubi_command::chip::{ChipArguments, bar};
-use crate::ubi_command::format;
+use crate::ubi_command::several;
 
 /// Arguments of `tidegate array rebuild`.
 #[derive(Args, Debug)]
 #[command(
     after_help = "The chip in the member's place is formatted, and gets what the others and their parity say. The array must have parity, and not be in\n\
-    use. A rebuild that was cut is begun again; until it ends, the array goes on without the member.\n\
+    use. A rebuild that was interrupted goes on where it ended, unless the array was written to without the new chip meanwhile.\n\
     Examples:\n  \
     tidegate array rebuild flash.img --devices 4 --member 2\n  \
     tidegate array rebuild a.img,b.img,new.img,d.img --member 2\n\
@@ -40,38 +41,38 @@ pub struct RebuildArguments {
 
 /// Runs the command.
 pub fn run(arguments: &RebuildArguments) -> Result<Finding> {
-    let mut chips = arguments
+    let chips = arguments
         .chip
         .members()?
         .context("name all members of the array, separated by commas, or give --devices")?;
     let place = arguments.member;
-    if place >= chips.len() {
-        bail!("--member {place}: there are {} chips, from 0", chips.len());
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends the process at once.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let new = chips.remove(place);
-    let others = chips
-        .iter()
-        .map(|chip| chip.open(Access::ReadWrite))
-        .collect::<Result<Vec<_>>>()?;
-    let mut device = new.open(Access::ReadWrite)?;
-    if !arguments.force {
-        refuse_volumes(&mut device, &new)?;
-    }
-    let formatting = bar(u64::from(device.geometry().blocks()), "formatting");
-    let new = NewMember {
-        device,
-        place,
-        image_sequence: format::random(),
-        progress: &mut |_| formatting.inc(1),
+    let array = several::with_new_member(&chips, place, arguments.force)?;
+    let label = &array.identity().label;
+    let progress = bar(u64::try_from(array.lebs_to_rebuild().len())?, "rebuilding");
+    let rebuilt = loop {
+        if stop.load(Ordering::Relaxed) {
+            progress.finish_and_clear();
+            let left = array.lebs_to_rebuild().len();
+            array.close()?;
+            bail!(
+                "array {label}: interrupted; member {place} lacks its share of {left} LEBs. The array can be used; run the command again to go on"
+            );
+        }
+        match array.rebuild_step()? {
+            RebuildStep::Tried(_) => progress.inc(1),
+            RebuildStep::Ended(rebuilt) => break rebuilt,
+            RebuildStep::Idle => break Rebuilt::default(),
+        }
     };
-    let mut array = with_new_member(others, new, Execution::Threads)?;
-    formatting.finish_and_clear();
-    let progress = bar(u64::from(array.volume().geometry().lebs), "rebuilding");
-    let rebuilt = array.rebuild(&mut |_| progress.inc(1))?;
     progress.finish_and_clear();
     array.settle()?;
     array.close()?;
-    let label = &array.identity().label;
     print_line(&match arguments.json {
         true => json!({
             "member": place,
@@ -80,39 +81,13 @@ pub fn run(arguments: &RebuildArguments) -> Result<Finding> {
         })
         .to_string(),
         false => format!(
-            "array {label}: member {place} has its share of {} LEBs",
+            "array {label}: member {place} has its share of all LEBs; {} were made now",
             rebuilt.lebs
         ),
     })?;
     if rebuilt.incomplete.is_empty() {
         return Ok(Finding::Nothing);
     }
-    let named: Vec<String> = rebuilt.incomplete.iter().map(ToString::to_string).collect();
-    print_error(&format!(
-        "array {label}: the share of {} could not be made, since another member can't read all of its own",
-        named.join(", ")
-    ));
+    print_error(&several::incomplete(&array, &rebuilt));
     Ok(Finding::Something)
-}
-
-/// Refuses a chip with volumes, unless they are of a rebuild that was cut.
-fn refuse_volumes(device: &mut crate::ubi_command::chip::Chip, new: &ChipArguments) -> Result<()> {
-    let options = ubi::AttachOptions::linux(ubi::Access::ReadOnly);
-    let is_rebuild = ubi::scan(&mut *device, options).is_ok_and(|scanned| {
-        let mut names = scanned
-            .volumes()
-            .iter()
-            .flatten()
-            .map(|volume| volume.name.to_string());
-        names.all(|name| {
-            matches!(
-                name.parse::<array::MemberIdentity>(),
-                Err(array::IdentityError::Unfinished { .. })
-            )
-        })
-    });
-    match is_rebuild {
-        true => Ok(()),
-        false => format::refuse_volumes(device, &new.image),
-    }
 }

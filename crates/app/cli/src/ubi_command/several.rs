@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use anyhow::{Context, Result, bail};
 use array::{
     Array, ArrayError, ArrayState, Execution, LostShare, MAX_MEMBERS, MIN_MEMBERS_WITH_PARITY,
-    MemberIdentity, Redundancy, Resolution,
+    MemberIdentity, NewMember, Rebuilt, Redundancy, Resolution,
 };
 use media::{Leb, Nand};
 use nand::Access;
@@ -53,6 +53,74 @@ pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> R
         (Err(ArrayError::Missing { .. }), Some(error)) => Err(error),
         (attached, _) => Ok(attached?),
     }
+}
+
+/// Opens an array with parity for writing, and has the chip at `place` become its member there. Damage of the others is told.
+pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Result<Array<Chip>> {
+    if place >= chips.len() {
+        bail!("member {place}: there are {} chips, numbered from 0", chips.len());
+    }
+    let is_real = chips.iter().any(|chip| chip.in_real_time);
+    let mut open = chips
+        .iter()
+        .map(|chip| chip.open(Access::ReadWrite))
+        .collect::<Result<Vec<_>>>()?;
+    if !force {
+        refuse_volumes_but_of_rebuild(&mut open[place], &chips[place])?;
+    }
+    if is_real {
+        open = in_real_time(open);
+    }
+    let device = open.remove(place);
+    let formatting = bar(u64::from(device.geometry().blocks()), "formatting");
+    let new = NewMember {
+        device,
+        place,
+        image_sequence: super::format::random(),
+        progress: &mut |_| formatting.inc(1),
+    };
+    let array = array::with_new_member(open, new, Execution::Threads)?;
+    formatting.finish_and_clear();
+    for line in told(&array, chips) {
+        print_error(&line);
+    }
+    Ok(array)
+}
+
+/// Refuses a chip with volumes, unless they are of a rebuild that was interrupted.
+fn refuse_volumes_but_of_rebuild(device: &mut Chip, chip: &ChipArguments) -> Result<()> {
+    let options = AttachOptions::linux(ubi::Access::ReadOnly);
+    let is_rebuild = ubi::scan(&mut *device, options).is_ok_and(|scanned| {
+        let mut volumes = scanned.volumes().iter().flatten();
+        volumes.all(|volume| MemberIdentity::of_rebuild(&volume.name.to_string()).is_some())
+    });
+    match is_rebuild {
+        true => Ok(()),
+        false => super::format::refuse_volumes(device, &chip.image),
+    }
+}
+
+/// The LEBs of which a rebuild could not make the share.
+pub fn incomplete(array: &Array<Chip>, rebuilt: &Rebuilt) -> String {
+    let mut named: Vec<String> = rebuilt
+        .incomplete
+        .iter()
+        .take(LOST_SHOWN)
+        .map(ToString::to_string)
+        .collect();
+    if let Some(more) = rebuilt
+        .incomplete
+        .len()
+        .checked_sub(LOST_SHOWN)
+        .filter(|more| *more > 0)
+    {
+        named.push(format!("{more} more"));
+    }
+    format!(
+        "array {}: the new member lacks its share of {}: another member can't read all of its own",
+        array.identity().label,
+        named.join(", ")
+    )
 }
 
 /// Opens the chips. One may be missing if there are enough for parity; its error is returned beside the others.
@@ -166,6 +234,7 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
             "devices": identity.members,
             "parity": identity.redundancy == Redundancy::Parity,
             "absent": absent(&array),
+            "rebuild": rebuild(&array),
             "leb_bytes": geometry.leb_bytes,
             "lebs": geometry.lebs,
             "min_io_bytes": geometry.min_io_bytes,
@@ -226,10 +295,19 @@ pub fn statistics(array: &Array<Chip>) -> Value {
         "epoch": resolution.epoch,
         "lebs_rolled_back": resolution.rolled_back,
         "lebs_forgotten": resolution.forgotten,
-        "lost_shares": array.volume().lost_shares().len(),
+        "lost_shares": array.volume().lost_shares().len() - array.lebs_to_rebuild().len(),
         "parity": array.identity().redundancy == Redundancy::Parity,
         "absent": absent(array),
+        "rebuild": rebuild(array),
     })
+}
+
+/// The member that is being rebuilt, and how many LEBs it lacks its share of.
+fn rebuild(array: &Array<Chip>) -> Value {
+    array.rebuilding().map_or(
+        Value::Null,
+        |member| json!({ "member": member, "lebs_left": array.lebs_to_rebuild().len() }),
+    )
 }
 
 /// The index of the absent member of a parity array and the reason, or null.
@@ -282,6 +360,14 @@ fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
             absent.place
         )
     });
+    let rebuilding = array.rebuilding().map(|place| {
+        format!(
+            "{}: the rebuild of member {place} did not end: it lacks its share of {} LEBs, and nothing more may be lost. \
+             `tidegate array rebuild --member {place}` goes on with it",
+            name(&place),
+            array.lebs_to_rebuild().len()
+        )
+    });
     let moved = resolution.moved.iter().map(|member| {
         format!(
             "{}: something else attached this member and moved blocks of it since the array was closed; nothing shows that it changed data",
@@ -299,7 +385,12 @@ fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
             .to_owned()
     });
     let others = interrupted(resolution).into_iter().chain(lost(array, chips));
-    let all = absent.into_iter().chain(moved).chain(marks).chain(update);
+    let all = absent
+        .into_iter()
+        .chain(rebuilding)
+        .chain(moved)
+        .chain(marks)
+        .chain(update);
     all.chain(others).collect()
 }
 

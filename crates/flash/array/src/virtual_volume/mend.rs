@@ -28,27 +28,25 @@ pub struct Mended {
 }
 
 impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
-    /// Reads a LEB with its parity, and makes shares anew of which something can't be read. Nobody may write to the LEB meanwhile. Does nothing
-    /// in arrays without parity.
+    /// Reads a LEB with its parity, and makes shares anew of which something can't be read. Writers of the LEB wait meanwhile. Does nothing in
+    /// arrays without parity.
     pub fn mend(&self, leb: Leb) -> Result<Mended, VolumeError> {
         let mut found = Mended::default();
         let Some(rotation) = &self.rotation else {
             return Ok(found);
         };
         self.geometry.check_range(&self.name, leb, 0, 0)?;
+        let _no_writer = self.leb_lock(leb).write().unwrap_or_else(PoisonError::into_inner);
         if !self.is_mapped(leb)? {
             return Ok(found);
         }
-        let rows = (0..self.geometry.leb_bytes / rotation.row_bytes())
+        let mut rows = (0..self.geometry.leb_bytes / rotation.row_bytes())
             .map(|row| self.read_row(rotation, leb, row))
             .collect::<Result<Vec<_>, _>>()?;
-        let page_bytes = index(rotation.page_bytes());
-        for row in &rows {
+        for row in &mut rows {
+            row.distrust_erased_pages();
             found.lost_pages += u32::try_from(row.lost.len()).unwrap_or(u32::MAX);
-            let all = row.pages.iter().map(|page| &page[..]);
-            // All of a consistent row make an erased page.
-            let fits = missing_page(all, page_bytes).iter().all(|byte| *byte == 0xFF);
-            found.contradictions += u32::from(row.unreadable.is_empty() && !fits);
+            found.contradictions += u32::from(row.unreadable.is_empty() && !row.fits());
         }
         let of_member = |member: usize| rows.iter().any(|row| row.unreadable.contains(&member));
         let lacking: Vec<usize> = self
@@ -65,7 +63,8 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
         Ok(found)
     }
 
-    /// At the opening of an array of which all members are there: makes lost shares anew, and after a power cut has the parity of all rows fit.
+    /// At the opening of an array of which all members are there, one of them as far as its rebuild went: makes lost shares anew, and after a
+    /// power cut has the parity of all rows fit.
     pub(crate) fn restore_redundancy(&self, resolution: &Resolution) -> Result<(), VolumeError> {
         let Some(rotation) = &self.rotation else {
             return Ok(());
@@ -75,7 +74,12 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
             return Ok(());
         }
         let lost: BTreeSet<Leb> = self.lost_shares().iter().map(|share| share.leb).collect();
-        for leb in &lost {
+        // A rebuild makes the shares that its member lacks.
+        let is_of_rebuild = |leb| {
+            self.unfinished()
+                .is_some_and(|member| self.lost_of(leb).contains(&member))
+        };
+        for leb in lost.iter().filter(|leb| !is_of_rebuild(**leb)) {
             self.mend(*leb)?;
         }
         if resolution.state != ArrayState::Open {

@@ -3,6 +3,8 @@
 //! Pages of members that are there are read directly. Where a page is on a member that is absent or lost its share, all other pages of the row
 //! are read, each once, and it follows from them. Where a page that was read directly turns out to be wrong beyond correction, the same is done
 //! after that. A row in which two pages can't be read gives an error for these, and the others as they are.
+//!
+//! An erased page in a row that was written is checked by the parity: a block of an older copy of a member ends earlier than it should.
 
 use std::collections::BTreeMap;
 
@@ -36,6 +38,36 @@ pub(super) struct Row {
     pub(super) lost: Vec<usize>,
     /// Members whose pages could not be read.
     pub(super) unreadable: Vec<usize>,
+}
+
+impl Row {
+    /// Whether the parity fits: all pages of a consistent row make an erased page.
+    pub(super) fn fits(&self) -> bool {
+        let bytes = self.pages.first().map_or(0, Vec::len);
+        is_erased(&missing_page(self.pages.iter().map(|page| &page[..]), bytes))
+    }
+
+    /// An erased page of a row whose parity does not fit was written once, and its block holds an older copy: it follows from the others as
+    /// a page that can't be read does, and where there are several, none does.
+    pub(super) fn distrust_erased_pages(&mut self) {
+        let erased = || (0..self.pages.len()).filter(|member| is_erased(&self.pages[*member]));
+        if !self.unreadable.is_empty() || erased().next().is_none() || self.fits() {
+            return;
+        }
+        self.unreadable = erased().collect();
+        match self.unreadable[..] {
+            [one] => {
+                let bytes = self.pages[one].len();
+                let others = self.pages.iter().enumerate().filter(|(member, _)| *member != one);
+                self.pages[one] = missing_page(others.map(|(_, page)| &page[..]), bytes);
+            }
+            _ => self.lost.clone_from(&self.unreadable),
+        }
+    }
+}
+
+fn is_erased(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0xFF)
 }
 
 impl<M: MemberVolume + 'static> VirtualVolume<M> {
@@ -76,18 +108,28 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             len: piece.len,
         });
         let found = self.read_rows_and(rotation, &mut rows, wanted.collect())?;
-        // The rows of pages that turned out to be unreadable.
+        // The rows of pages that turned out to be unreadable, or erased.
         let mut later: BTreeMap<(Leb, u32), Option<Row>> = BTreeMap::new();
+        let mut erased: BTreeMap<(Leb, u32), usize> = BTreeMap::new();
         for ((place, piece), found) in direct.iter().zip(found) {
-            match found.is_correct {
-                true => parts[*place].out[piece.at..piece.at + piece.len].copy_from_slice(&found.bytes),
-                false => {
-                    later.insert((parts[*place].leb, piece.row), None);
-                }
+            let row = (parts[*place].leb, piece.row);
+            if !found.is_correct {
+                later.insert(row, None);
+                continue;
             }
+            if is_erased(&found.bytes) {
+                *erased.entry(row).or_default() += piece.len;
+            }
+            parts[*place].out[piece.at..piece.at + piece.len].copy_from_slice(&found.bytes);
         }
+        // Where all data of a row is erased, nothing was written there.
+        let partly = erased
+            .into_iter()
+            .filter(|(_, bytes)| *bytes < index(rotation.row_bytes()));
+        later.extend(partly.map(|(row, _)| (row, None)));
         if !later.is_empty() {
             self.read_rows_and(rotation, &mut later, Vec::new())?;
+            later.values_mut().flatten().for_each(Row::distrust_erased_pages);
             rows.append(&mut later);
         }
         let mut uncorrectable = None;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use array::{Array, ArrayError, Execution, MemberIdentity, Redundancy, attach, format};
-use media::{Leb, NandGeometry, Page, Peb};
+use media::{Leb, Nand as _, NandGeometry, Page, Peb};
 use nand::{ChipModel, FaultModel, PowerSupply, SimNand};
 use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
 
@@ -96,4 +96,16 @@ pub fn read(array: &Array<Chip>, leb: u32) -> Vec<u8> {
 pub fn damage(chip: &Chip, peb: Peb, page: u32) {
     let mut chip = chip.lock().expect("no panic");
     chip.inject_bit_flips(peb, Page(page), BITS);
+}
+
+/// Has a block hold what it holds in another image.
+pub fn copy_block(from: &SimNand, to: &mut SimNand, peb: Peb) {
+    let mut bytes = vec![0; usize::try_from(PAGES).expect("few") * PAGE];
+    let _ = from.clone().read(peb, 0, &mut bytes).expect("in range");
+    to.erase(peb).expect("it works");
+    for (page, bytes) in (0..PAGES).zip(bytes.chunks(PAGE)) {
+        if bytes.iter().any(|byte| *byte != 0xFF) {
+            to.program(peb, page * 512, bytes).expect("it works");
+        }
+    }
 }

@@ -278,7 +278,12 @@ impl<N: Nand> Scanned<N> {
         &found[start..end]
     }
 
-    /// Whether the data of a copied candidate is complete; `true` if it has no CRC.
+    /// The device, for another use.
+    pub fn into_device(self) -> N {
+        self.nand
+    }
+
+    /// Whether the data of a copied candidate was written completely; `true` if it has no CRC.
     pub fn is_whole(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
         Ok(!candidate.copied || select::is_whole(&self.survey, &mut self.nand, candidate.peb)?)
     }

@@ -116,12 +116,22 @@ fn choose_one(
     Ok(winner)
 }
 
-/// Whether the data covered by the CRC in the VID header of `peb` is complete.
+/// Whether the data covered by the CRC in the VID header of `peb` was written completely. A wrong CRC is damage, not an
+/// interrupted copy, if the page behind that data is written: a copy is complete before anything is appended to it.
 pub(super) fn is_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
     let Some(header) = vid_header(survey, nand, peb)? else {
         return Ok(false);
     };
-    Ok(data_crc(survey, nand, peb, header.data_size)? == header.data_crc)
+    if data_crc(survey, nand, peb, header.data_size)? == header.data_crc {
+        return Ok(true);
+    }
+    let mut page = vec![0; index(survey.layout.min_io_bytes())];
+    let end = header.data_size.next_multiple_of(survey.layout.min_io_bytes());
+    if end >= survey.layout.leb_bytes() {
+        return Ok(false);
+    }
+    let report = retry::read(nand, peb, survey.layout.data_offset() + end, &mut page)?;
+    Ok(!report.is_correct() || page.iter().any(|byte| *byte != 0xFF))
 }
 
 /// Whether a page of the data covered by the CRC in the VID header of `peb` is unreadable, and the last page is not

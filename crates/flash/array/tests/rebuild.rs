@@ -1,0 +1,659 @@
+//! A member of an array with parity is made anew: cut at every write and taken up where it ended, while the array is used, and with damage on
+//! other members.
+
+mod model;
+#[expect(dead_code, reason = "older copies of blocks are for other tests")]
+mod support;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use array::{Array, ArrayError, Execution, LostShare, NewMember, RebuildStep, Redundancy, with_new_member};
+use media::{Clock, Host, Leb, Nand, NandError, NandGeometry, Peb, ReadReport};
+use model::{LEBS, Model, ROWS, holds, row_bytes, settle, used};
+use nand::{CutPoint, CutTime, PowerCut, PowerSupply, SimNand};
+use support::{
+    BLOCKS, Chip, PAGE, VID_PAGE, blank_chips, damage, formatted, on_supply, open, read, taken, try_open,
+};
+use testkit::prng::Prng;
+use ubi::{Access, AttachError, AttachOptions, Volume, VolumeError, VolumeId};
+
+/// Begins or takes up a rebuild of the member at `place`, and does no step of it.
+fn begin(chips: &[Chip], place: usize) -> Result<Array<Chip>, ArrayError> {
+    let mut others = chips.to_vec();
+    let device = others.remove(place);
+    let new = NewMember {
+        device,
+        place,
+        image_sequence: 7,
+        progress: &mut |_| {},
+    };
+    with_new_member(others, new, Execution::Inline)
+}
+
+/// LEB `n` of the workload's LEBs is full of `n`, and the member at `place` is blank.
+fn with_a_blank_member(members: usize, place: usize, supply: &PowerSupply) -> Vec<Chip> {
+    let chips = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
+    let array = open(&chips);
+    for leb in 0..LEBS {
+        let data = vec![u8::try_from(leb).expect("few"); ROWS * row_bytes(members)];
+        array.volume().write(Leb(leb), 0, &data).expect("room");
+    }
+    array.close().expect("nothing fails");
+    drop(array);
+    let mut images = taken(&chips);
+    images[place] = blank_chips(place + 1).remove(place);
+    on_supply(&images, supply)
+}
+
+fn filled_as_before(array: &Array<Chip>, members: usize, what: &str) {
+    for leb in 0..LEBS {
+        let expected = vec![u8::try_from(leb).expect("few"); ROWS * row_bytes(members)];
+        assert!(read(array, leb) == expected, "{what}: LEB {leb}");
+    }
+}
+
+/// All members are there, parity fits, and any one of them may go.
+fn is_whole(chips: &[Chip], check: impl Fn(&Array<Chip>, &str), what: &str) {
+    let array = open(chips);
+    assert_eq!((array.absent(), array.rebuilding()), (None, None), "{what}");
+    assert_eq!(array.volume().lost_shares(), [], "{what}");
+    check(&array, what);
+    for leb in (0..array.volume().geometry().lebs).map(Leb) {
+        let found = array.volume().mend(leb).expect("readable");
+        assert_eq!(found, array::Mended::default(), "{what}: {leb}");
+    }
+    array.close().expect("nothing fails");
+    drop(array);
+    for gone in 0..chips.len() {
+        let mut left = chips.to_vec();
+        left.remove(gone);
+        let array = try_open(&left, Access::ReadOnly).unwrap_or_else(|error| panic!("{what}: {error}"));
+        check(&array, &format!("{what}, then without {gone}"));
+    }
+}
+
+#[test]
+fn a_rebuild_that_is_cut_is_taken_up_where_it_ended() {
+    let (members, place) = (3, 1);
+    let every = if testkit::is_full() { 1 } else { 7 };
+    let (mut cuts, mut taken_up, mut was_in_the_middle) = (0, 0, 0);
+    for cut in (0..).step_by(every) {
+        let what = format!("cut {cut}");
+        let supply = PowerSupply::new();
+        let chips = with_a_blank_member(members, place, &supply);
+        supply.plan(PowerCut {
+            time: CutTime::Write(supply.writes() + cut, CutPoint::Partway(150)),
+            torn_is_uncorrectable: cut % 2 == 0,
+        });
+        let mut made = 0;
+        let ended = begin(&chips, place).and_then(|array| array.rebuild(&mut |_| made += 1));
+        assert!(ended.is_ok() || supply.is_off(), "{what}: {ended:?}");
+        supply.power_on();
+        cuts += 1;
+        let array = try_open(&chips, Access::ReadOnly).unwrap_or_else(|error| panic!("{what}: {error}"));
+        filled_as_before(&array, members, &what);
+        let goes_on = array.rebuilding() == Some(place);
+        drop(array);
+        if ended.is_err() && array_is_without(&chips, place) {
+            let array = begin(&chips, place).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let left = array.lebs_to_rebuild().len();
+            if goes_on {
+                taken_up += 1;
+                was_in_the_middle += usize::from(made > 0);
+                assert_eq!(left + made, usize::try_from(LEBS).expect("few"), "{what}");
+            }
+            let rebuilt = array
+                .rebuild(&mut |_| {})
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(usize::try_from(rebuilt.lebs), Ok(left), "{what}");
+            array.close().expect("nothing fails");
+        }
+        is_whole(
+            &chips,
+            |array, what| filled_as_before(array, members, what),
+            &what,
+        );
+        if ended.is_ok() {
+            break;
+        }
+    }
+    assert!(
+        cuts > 20 && taken_up > 10 && was_in_the_middle > 5,
+        "{cuts} {taken_up} {was_in_the_middle}"
+    );
+}
+
+fn array_is_without(chips: &[Chip], place: usize) -> bool {
+    let array = try_open(chips, Access::ReadOnly).expect("attached");
+    let absent = array.absent().map(|absent| absent.place);
+    absent == Some(place) || array.rebuilding() == Some(place)
+}
+
+/// The array is used between the steps of a rebuild; power goes, it is opened with the new member and used again, and so on to the end.
+fn used_while_it_is_rebuilt(seed: u64) {
+    let members = [3, 4, 5][usize::try_from(seed % 3).expect("few")];
+    let mut prng = Prng::named(seed, "rebuild");
+    let prng = &mut prng;
+    let place = usize::try_from(prng.below(u64::try_from(members).expect("few"))).expect("few");
+    let what = format!("{members} members, member {place}, seed {seed}");
+    let supply = PowerSupply::new();
+    let mut chips = on_supply(&formatted(members, Redundancy::Parity), &supply);
+    let mut model = Model::default();
+    let array = open(&chips);
+    used(&array, &mut model, prng, 40);
+    drop(array);
+    chips[place] = on_supply(&blank_chips(place + 1)[place..], &supply).remove(0);
+    let mut rounds = 0;
+    let mut opened_without = false;
+    loop {
+        rounds += 1;
+        let what = format!("{what}, round {rounds}");
+        // A few rounds are cut; later ones are not, so that it ends.
+        let is_cut = rounds < 6 && prng.below(4) > 0;
+        let plan = |prng: &mut Prng| {
+            supply.plan(PowerCut {
+                time: CutTime::Write(supply.writes() + prng.below(250), CutPoint::Partway(150)),
+                torn_is_uncorrectable: seed.is_multiple_of(2),
+            });
+        };
+        if is_cut {
+            plan(prng);
+        }
+        let array = match prng.below(3) {
+            // An attach goes on with it as well.
+            0 if rounds > 1 => try_open(&chips, Access::ReadWrite),
+            _ if array_is_without_at(&chips, place, &supply) => begin(&chips, place),
+            _ => try_open(&chips, Access::ReadWrite),
+        };
+        let array = match array {
+            Ok(array) => array,
+            Err(error) => {
+                assert!(supply.is_off(), "{what}: {error}");
+                supply.power_on();
+                continue;
+            }
+        };
+        if !supply.is_off() {
+            // The cut comes later.
+            supply.power_on();
+            holds(&array, &model, &what);
+            settle(&array, &mut model, prng);
+            if is_cut {
+                plan(prng);
+            }
+        }
+        let mut ended = array.absent().is_none() && array.rebuilding().is_none();
+        for _ in 0..20 {
+            used(&array, &mut model, prng, 2);
+            if model.under_way.is_some() {
+                break;
+            }
+            match array.rebuild_step() {
+                Ok(RebuildStep::Ended(rebuilt)) => {
+                    assert_eq!(rebuilt.incomplete, [], "{what}");
+                    ended = true;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    assert!(supply.is_off(), "{what}: {error}");
+                    break;
+                }
+            }
+        }
+        if !supply.is_off() {
+            holds(&array, &model, &format!("{what}, used"));
+            if prng.below(2) == 0 {
+                let _ = array.close();
+            }
+        }
+        drop(array);
+        supply.power_on();
+        if ended && model.under_way.is_none() && rounds >= 6 {
+            break;
+        }
+        if rounds == 3 && seed.is_multiple_of(4) && !opened_without {
+            // Without the new member; what it holds is out of date after that.
+            opened_without = true;
+            let mut left = chips.clone();
+            left.remove(place);
+            let array = try_open(&left, Access::ReadWrite).unwrap_or_else(|error| panic!("{what}: {error}"));
+            holds(&array, &model, &format!("{what}, without it"));
+            settle(&array, &mut model, prng);
+            used(&array, &mut model, prng, 10);
+        }
+        assert!(rounds < 40, "{what}: it never ends");
+    }
+    is_whole(&chips, |array, what| holds(array, &model, what), &what);
+}
+
+fn array_is_without_at(chips: &[Chip], place: usize, supply: &PowerSupply) -> bool {
+    supply.is_off() || array_is_without(chips, place)
+}
+
+#[test]
+fn an_array_is_used_and_cut_while_a_member_is_rebuilt() {
+    let seeds = if testkit::is_full() { 2000 } else { 40 };
+    for seed in 0..seeds {
+        used_while_it_is_rebuilt(seed);
+    }
+}
+
+#[test]
+fn an_array_that_is_closed_in_the_middle_of_a_rebuild_goes_on_with_it() {
+    let (members, place) = (4, 2);
+    let supply = PowerSupply::new();
+    let chips = with_a_blank_member(members, place, &supply);
+    let array = begin(&chips, place).expect("it fits");
+    for _ in 0..5 {
+        array.rebuild_step().expect("nothing fails");
+    }
+    array.close().expect("nothing fails");
+    drop(array);
+    // The others are closed; Linux, and an attach by itself, go on refusing the new one.
+    for (member, chip) in chips.iter().enumerate() {
+        let alone = Arc::new(Mutex::new(chip.lock().expect("no panic").clone()));
+        let attached =
+            ubi::scan(alone, AttachOptions::linux(Access::ReadWrite)).and_then(ubi::Scanned::attach);
+        match member == place {
+            true => assert!(
+                matches!(attached, Err(AttachError::OpenMember { .. })),
+                "{attached:?}"
+            ),
+            false => drop(attached.expect("it was closed")),
+        }
+    }
+    let array = open(&chips);
+    assert_eq!(array.rebuilding(), Some(place));
+    assert_eq!(array.lebs_to_rebuild().len(), 7);
+    filled_as_before(&array, members, "taken up");
+    array.rebuild(&mut |_| {}).expect("nothing fails");
+    array.close().expect("nothing fails");
+    drop(array);
+    is_whole(
+        &chips,
+        |array, what| filled_as_before(array, members, what),
+        "ended",
+    );
+}
+
+#[test]
+fn a_new_member_that_the_array_was_used_without_is_rebuilt_from_the_start() {
+    let (members, place) = (3, 0);
+    let supply = PowerSupply::new();
+    let chips = with_a_blank_member(members, place, &supply);
+    let array = begin(&chips, place).expect("it fits");
+    for _ in 0..5 {
+        array.rebuild_step().expect("nothing fails");
+    }
+    array.close().expect("nothing fails");
+    drop(array);
+    let array = open(&chips[1..]);
+    array
+        .volume()
+        .leb_change(Leb(1), &vec![0x77; row_bytes(members)])
+        .expect("room");
+    drop(array);
+    let array = open(&chips);
+    let absent = array.absent().expect("it is out of date");
+    assert!(absent.why.contains("used without it"), "{}", absent.why);
+    drop(array);
+    let array = begin(&chips, place).expect("it fits");
+    assert_eq!(array.lebs_to_rebuild().len(), usize::try_from(LEBS).expect("few"));
+    array.rebuild(&mut |_| {}).expect("nothing fails");
+    array.close().expect("nothing fails");
+    assert_eq!(
+        read(&array, 1)[..row_bytes(members)],
+        vec![0x77; row_bytes(members)]
+    );
+}
+
+/// The share of another member that damage hid was read as erased flash, without an error, and the new member was made of that.
+#[test]
+fn damage_of_another_member_is_an_error_during_a_rebuild_and_after_it() {
+    let (members, place, damaged) = (4, 2, 1);
+    let leb = Leb(3);
+    let supply = PowerSupply::new();
+    let chips = with_a_blank_member(members, place, &supply);
+    let mut left = chips.clone();
+    left.remove(place);
+    let array = try_open(&left, Access::ReadOnly).expect("attached");
+    let peb = array.devices()[damaged].mapping(VolumeId(0))[3].expect("mapped");
+    drop(array);
+    damage(&chips[damaged], peb, VID_PAGE);
+    let lost_or_right = |array: &Array<Chip>, what: &str| {
+        let mut lost = 0;
+        for page in 0..ROWS * (members - 1) {
+            let mut bytes = [0; PAGE];
+            match array
+                .volume()
+                .read(leb, u32::try_from(page * PAGE).expect("small"), &mut bytes)
+            {
+                Ok(()) => assert_eq!(
+                    bytes, [3; PAGE],
+                    "{what}: page {page} is wrong, and nobody says so"
+                ),
+                Err(VolumeError::Uncorrectable { .. }) => lost += 1,
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
+        assert!(
+            lost > 0 && lost < ROWS * (members - 1),
+            "{what}: {lost} pages are lost"
+        );
+    };
+    let array = begin(&chips, place).expect("it fits");
+    assert_eq!(
+        array.resolution().lost_shares,
+        [LostShare { leb, member: damaged }]
+    );
+    lost_or_right(&array, "before");
+    let rebuilt = array.rebuild(&mut |_| {}).expect("the others are right");
+    assert_eq!(rebuilt.incomplete, [leb]);
+    lost_or_right(&array, "rebuilt");
+    array.close().expect("nothing fails");
+    drop(array);
+    let array = open(&chips);
+    assert_eq!(array.resolution().lost_shares.len(), 2);
+    lost_or_right(&array, "opened again");
+    for other in (0..LEBS).filter(|other| *other != leb.0) {
+        let expected = vec![u8::try_from(other).expect("few"); ROWS * row_bytes(members)];
+        assert!(read(&array, other) == expected, "LEB {other}");
+    }
+    array
+        .volume()
+        .leb_change(leb, &vec![9; row_bytes(members)])
+        .expect("room");
+    assert_eq!(array.volume().lost_shares(), []);
+}
+
+/// A chip whose first data page that is programmed lets a writer go on, and waits for it for a moment.
+struct Hooked {
+    chip: Chip,
+    hook: Option<(Sender<()>, Receiver<()>)>,
+}
+
+impl Nand for Hooked {
+    fn name(&self) -> Arc<str> {
+        self.chip.name()
+    }
+
+    fn geometry(&self) -> NandGeometry {
+        self.chip.geometry()
+    }
+
+    fn clock(&self) -> Clock {
+        self.chip.clock()
+    }
+
+    fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> Result<ReadReport, NandError> {
+        self.chip.read(peb, offset, out)
+    }
+
+    fn program(&mut self, peb: Peb, offset: u32, data: &[u8]) -> Result<(), NandError> {
+        // A share is written as one piece of several pages.
+        if data.len() > PAGE
+            && let Some((writer_may_go, written)) = self.hook.take()
+        {
+            writer_may_go.send(()).expect("the writer waits");
+            let _ = written.recv_timeout(Duration::from_millis(300));
+        }
+        self.chip.program(peb, offset, data)
+    }
+
+    fn erase(&mut self, peb: Peb) -> Result<(), NandError> {
+        self.chip.erase(peb)
+    }
+
+    fn is_bad(&mut self, peb: Peb) -> Result<bool, NandError> {
+        self.chip.is_bad(peb)
+    }
+
+    fn mark_bad(&mut self, peb: Peb) -> Result<(), NandError> {
+        self.chip.mark_bad(peb)
+    }
+
+    fn sync(&mut self) -> Result<(), NandError> {
+        self.chip.sync()
+    }
+
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        self.chip.host()
+    }
+}
+
+/// A row that is written while the share of its LEB is made comes after it, on the new member too.
+#[test]
+fn a_write_waits_while_the_share_of_its_leb_is_made() {
+    let members = 3;
+    let row = row_bytes(members);
+    let chips = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
+    let array = open(&chips);
+    array
+        .volume()
+        .write(Leb(3), 0, &vec![0x11; 3 * row])
+        .expect("room");
+    array.close().expect("nothing fails");
+    drop(array);
+    let mut images = taken(&chips);
+    images[2] = blank_chips(3).remove(2);
+    let chips = on_supply(&images, &PowerSupply::new());
+    let (writer_may_go, may_go) = channel();
+    let (tell, written) = channel();
+    let hooked = |chip: &Chip, hook| Hooked {
+        chip: Arc::clone(chip),
+        hook,
+    };
+    let new = NewMember {
+        device: hooked(&chips[2], Some((writer_may_go, written))),
+        place: 2,
+        image_sequence: 7,
+        progress: &mut |_| {},
+    };
+    let others = chips[..2].iter().map(|chip| hooked(chip, None)).collect();
+    let array = with_new_member(others, new, Execution::Inline).expect("it fits");
+    let volume = Arc::clone(array.volume());
+    let writer = thread::spawn(move || {
+        may_go.recv().expect("a share is made");
+        let offset = u32::try_from(3 * row).expect("small");
+        volume.write(Leb(3), offset, &vec![0x22; row]).expect("room");
+        // Nobody may wait for it any more.
+        let _ = tell.send(());
+    });
+    array.rebuild(&mut |_| {}).expect("nothing fails");
+    writer.join().expect("no panic");
+    array.close().expect("nothing fails");
+    drop(array);
+    let expected = [vec![0x11; 3 * row], vec![0x22; row], vec![0xFF; 2 * row]].concat();
+    let check = |array: &Array<Chip>, what: &str| assert!(read(array, 3) == expected, "{what}");
+    is_whole(&chips, check, "written while the share was made");
+}
+
+/// Writers of all LEBs at the same time as the rebuild: what is written behind the part that was made is on the new member, too.
+#[test]
+fn threads_write_while_a_member_is_rebuilt() {
+    let rounds = if testkit::is_full() { 40 } else { 4 };
+    for round in 0..rounds {
+        let members = 4;
+        let place = usize::try_from(round % 4).expect("few");
+        let mut chips = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
+        let array = open(&chips);
+        let row = row_bytes(members);
+        for leb in 0..LEBS {
+            array.volume().write(Leb(leb), 0, &vec![0x10; row]).expect("room");
+        }
+        array.close().expect("nothing fails");
+        drop(array);
+        let supply = PowerSupply::new();
+        let mut images = taken(&chips);
+        images[place] = blank_chips(place + 1).remove(place);
+        chips = on_supply(&images, &supply);
+        let array = begin(&chips, place).expect("it fits");
+        thread::scope(|scope| {
+            for part in 0..4 {
+                let volume = Arc::clone(array.volume());
+                scope.spawn(move || {
+                    for number in 1..ROWS {
+                        for leb in (0..LEBS).filter(|leb| leb % 4 == part) {
+                            let offset = u32::try_from(number * row).expect("small");
+                            let byte = 0x10 + u8::try_from(number).expect("few");
+                            volume.write(Leb(leb), offset, &vec![byte; row]).expect("room");
+                        }
+                    }
+                    for leb in (0..LEBS).filter(|leb| leb % 4 == part && leb % 3 == 0) {
+                        volume.leb_change(Leb(leb), &vec![0x55; 2 * row]).expect("room");
+                    }
+                });
+            }
+            let array = &array;
+            scope.spawn(move || {
+                array
+                    .rebuild(&mut |_| thread::yield_now())
+                    .expect("nothing fails")
+            });
+        });
+        array.close().expect("nothing fails");
+        drop(array);
+        let check = |array: &Array<Chip>, what: &str| {
+            for leb in 0..LEBS {
+                let mut expected: Vec<u8> = match leb % 3 {
+                    0 => vec![0x55; 2 * row],
+                    _ => (0..ROWS)
+                        .flat_map(|number| vec![0x10 + u8::try_from(number).expect("few"); row])
+                        .collect(),
+                };
+                expected.resize(ROWS * row, 0xFF);
+                assert!(read(array, leb) == expected, "{what}: LEB {leb}");
+            }
+        };
+        is_whole(&chips, check, &format!("round {round}"));
+    }
+}
+
+/// The array got larger while the member with the fewest blocks was away: what was written beyond its end was out of reach later.
+#[test]
+fn the_size_of_an_array_does_not_depend_on_the_members_that_are_there() {
+    let chips = on_supply(&blank_chips(3), &PowerSupply::new());
+    for peb in [3, 9, 17, 21] {
+        chips[1]
+            .lock()
+            .expect("no panic")
+            .mark_bad(Peb(peb))
+            .expect("marked");
+    }
+    let identity = array::MemberIdentity {
+        array: 9,
+        index: 0,
+        members: 0,
+        redundancy: Redundancy::Parity,
+        label: "x".to_owned(),
+    };
+    array::format(
+        chips.clone(),
+        support::format_options(),
+        &identity,
+        &mut |_, _| {},
+    )
+    .expect("formatted");
+    let lebs = open(&chips).volume().geometry().lebs;
+    let without = [Arc::clone(&chips[0]), Arc::clone(&chips[2])];
+    assert_eq!(open(&without).volume().geometry().lebs, lebs);
+    let mut replaced = chips.clone();
+    replaced[1] = on_supply(&blank_chips(2)[1..], &PowerSupply::new()).remove(0);
+    let array = begin(&replaced, 1).expect("it fits");
+    assert_eq!(array.volume().geometry().lebs, lebs);
+}
+
+/// Sixteen members, the most there are: used, one lost, rebuilt.
+#[test]
+fn sixteen_members_lose_one_and_get_it_back() {
+    let members = 16;
+    let place = 15;
+    let supply = PowerSupply::new();
+    let chips = with_a_blank_member(members, place, &supply);
+    let array = begin(&chips, place).expect("it fits");
+    filled_as_before(&array, members, "degraded");
+    let rebuilt = array.rebuild(&mut |_| {}).expect("nothing fails");
+    assert_eq!(rebuilt.lebs, LEBS);
+    array.close().expect("nothing fails");
+    drop(array);
+    is_whole(
+        &chips,
+        |array, what| filled_as_before(array, members, what),
+        "16 members",
+    );
+    assert!(chips[0].geometry().blocks() == BLOCKS);
+}
+
+/// Every LEB of every member is used: the array is opened, cut and opened again, rebuilt and written to, and finds a block for each mark.
+#[test]
+fn a_full_array_has_blocks_for_its_marks() {
+    let (members, place) = (3, 1);
+    let chips = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
+    let array = open(&chips);
+    let lebs = array.volume().geometry().lebs;
+    let content = |leb: u32| vec![u8::try_from(leb % 251).expect("a byte"); ROWS * row_bytes(members)];
+    for leb in 0..lebs {
+        array
+            .volume()
+            .leb_change(Leb(leb), &content(leb))
+            .expect("room for it");
+    }
+    drop(array);
+    let mut images: Vec<SimNand> = taken(&chips);
+    for round in 0..30 {
+        let supply = PowerSupply::new();
+        let on = on_supply(&images, &supply);
+        supply.plan(PowerCut {
+            time: CutTime::Write(round * 3, CutPoint::Partway(300)),
+            torn_is_uncorrectable: round.is_multiple_of(2),
+        });
+        let work = || -> Result<(), ArrayError> {
+            let array = try_open(&on, Access::ReadWrite)?;
+            for leb in (0..lebs).step_by(3) {
+                let changed = array.volume().leb_change(Leb(leb), &content(leb));
+                changed.map_err(|source| ArrayError::Close {
+                    label: String::new(),
+                    source,
+                })?;
+                let changed = array
+                    .volume()
+                    .unmap(Leb(leb))
+                    .and_then(|()| array.volume().write(Leb(leb), 0, &content(leb)));
+                changed.map_err(|source| ArrayError::Close {
+                    label: String::new(),
+                    source,
+                })?;
+            }
+            Ok(())
+        };
+        let worked = work();
+        assert!(worked.is_ok() || supply.is_off(), "round {round}: {worked:?}");
+        images = taken(&on);
+        // What the cut left unfinished is written again.
+        let on = on_supply(&images, &PowerSupply::new());
+        let array = open(&on);
+        for leb in (0..lebs).step_by(3) {
+            array
+                .volume()
+                .leb_change(Leb(leb), &content(leb))
+                .expect("room for it");
+        }
+        drop(array);
+        images = taken(&on);
+    }
+    images[place] = blank_chips(place + 1).remove(place);
+    let chips = on_supply(&images, &PowerSupply::new());
+    let array = begin(&chips, place).expect("it fits");
+    array.rebuild(&mut |_| {}).expect("nothing fails");
+    for leb in 0..lebs {
+        assert!(read(&array, leb) == content(leb), "LEB {leb}");
+        array
+            .volume()
+            .leb_change(Leb(leb), &content(leb))
+            .expect("room for it");
+    }
+    array.close().expect("nothing fails");
+}
