@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Name of places that are never cold, because their files always are in memory.
+/// Name of places that are never cold, because their files are always in memory.
 pub const TMPFS: &str = "tmpfs";
 
 /// A directory to measure in.

@@ -92,7 +92,7 @@ fn each_side_does_the_same_work_in_each_round_and_a_second_start_adds_nothing() 
             .entry(run["side"].as_str().expect("a name").to_owned())
             .or_default() += 1;
     }
-    // fio has no MS_ASYNC; the other sides run in all modes.
+    // fio has no MS_ASYNC; the other sides run in every mode.
     let with_c_alone = kept.iter().filter(|run| {
         let cell = run["cell"].as_str().unwrap_or_default();
         run["side"] == "c" && cell.contains("mmap-async")

@@ -330,7 +330,7 @@ fn the_summary_has_rates_and_percentiles_for_each_kind_of_operation() {
     }
 }
 
-/// Whoever knows fio writes these; each is the same run as by our names.
+/// fio's option names give the same run as the program's own names.
 #[test]
 fn the_names_of_fio_give_the_same_workload() {
     let folder = directory();

@@ -18,7 +18,7 @@ fn names_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The history is looked for in a home of the test's own: what a user of the program would have.
+/// Uses a temporary home directory to check that the demo adds nothing to a user's history.
 #[test]
 fn a_demo_leaves_its_report_and_its_records_and_nothing_else() {
     let folder = tempfile::TempDir::new().expect("a temporary folder");

@@ -133,7 +133,7 @@ fn exports_are_what_compare_and_spreadsheets_read() {
     let csv = stdout(&bed.history(&["export", "--format", "csv"]));
     assert_eq!(csv.lines().count(), 3, "{csv}");
     assert!(stdout(&bed.history(&["export", "1", "--format", "markdown"])).contains("| 1 | run |"));
-    // The name of the file tells the format, which is csv without one.
+    // The file name determines the format; without a file the format is CSV.
     assert_eq!(stdout(&bed.history(&["export"])), csv);
     let page = bed.folder.path().join("runs.md");
     stdout(&bed.history(&["export", "-o", text(&page)]));

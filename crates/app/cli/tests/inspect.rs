@@ -42,7 +42,7 @@ impl Bench {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// What `inspect --json` says, which must end with `code`.
+    /// Output of `inspect --json`, which must exit with `code`.
     fn inspected(&self, name: &str, code: i32) -> Value {
         let output = self.run(&["inspect", name, "--json"]);
         assert_eq!(output.status.code(), Some(code), "{name}: {output:?}");
@@ -209,7 +209,7 @@ fn other_formats_and_nothing_at_all_are_named_with_code_1() {
             "{words:?}: {message}"
         );
     }
-    // What nothing is known of keeps the message that asks for a geometry.
+    // Unknown content keeps the message that asks for a geometry.
     for name in ["noise", "erased"] {
         assert!(bench.refused(&["ubi", "info", name]).contains("--page"));
         assert!(bench.refused(&["nand", "info", name]).contains("--page"));

@@ -103,7 +103,7 @@ pub struct StoredRun {
 pub struct Filter {
     /// Substring of a workload's title or kind.
     pub workload: Option<String>,
-    /// The directory, or a parent of it.
+    /// The measured directory, or a parent of it.
     pub path: Option<String>,
     /// Earliest start, nanoseconds since 1970.
     pub since_unix_ns: Option<u64>,

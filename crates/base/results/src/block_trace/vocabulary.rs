@@ -286,7 +286,7 @@ words!(CauseQuality, "quality of a cause", {
 pub enum IoMode {
     /// `O_DIRECT`, bypassing the page cache.
     Direct,
-    /// Page cache, written out for a user's fsync, `O_SYNC`, msync or a full cache of its own.
+    /// Page cache, written out by a user process: fsync, `O_SYNC`, msync, or a full cache.
     Synchronous,
     /// Page cache, written back by the kernel.
     Writeback,
