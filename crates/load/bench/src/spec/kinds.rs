@@ -1,6 +1,6 @@
-//! The choices of a file workload: pattern, order, engine, pace, cache, advice and data.
+//! The choices of a file workload: pattern, order, engine, rate, cache, advice and data.
 //!
-//! Each has one name, the same on the command line and in job files; the serialised form is that of the records.
+//! Each has one name, the same on the command line and in job files; the serialized form is that of the records.
 
 use std::str::FromStr;
 
@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::words::{unknown, words};
 
-/// Order and kind of operations.
+/// Access pattern: direction and order of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// Writes from the beginning to the end.
+    /// Sequential writes.
     SequentialWrite,
-    /// Writes records in random order.
+    /// Random writes.
     RandomWrite,
-    /// Reads from the beginning to the end.
+    /// Sequential reads.
     SequentialRead,
-    /// Reads records in random order.
+    /// Random reads.
     RandomRead,
-    /// Writes at the end of the file, which grows by each record: the write allocates.
+    /// Writes at the end of the file, which grows with each record: the writes allocate.
     Append,
-    /// Visits records in random order and reads this percentage of them.
+    /// Random mix of reads and writes, with this percentage of reads.
     Mixed {
         /// 0 to 100.
         read_percent: u8,
     },
-    /// Visits records from the beginning to the end and reads this percentage of them.
+    /// Sequential mix of reads and writes, with this percentage of reads.
     SequentialMixed {
         /// 0 to 100.
         read_percent: u8,
@@ -35,7 +35,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// True when some operation reads.
+    /// True if any operation reads.
     #[must_use]
     pub const fn reads(self) -> bool {
         matches!(
@@ -44,13 +44,13 @@ impl Pattern {
         )
     }
 
-    /// True when some operation writes.
+    /// True if any operation writes.
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, Self::SequentialRead | Self::RandomRead)
     }
 
-    /// True when records are visited from the beginning to the end.
+    /// True if records are visited sequentially.
     #[must_use]
     pub const fn is_sequential(self) -> bool {
         matches!(
@@ -71,7 +71,7 @@ const PATTERNS: [&str; 7] = [
     "sequential-mixed:0 to sequential-mixed:100",
 ];
 
-/// Takes the names of fio (`--rw`) too; its mixed patterns read half of the records.
+/// Also accepts fio's names (`--rw`); its mixed patterns read half of the records.
 impl FromStr for Pattern {
     type Err = String;
 
@@ -100,37 +100,37 @@ impl FromStr for Pattern {
 }
 
 words! {
-    /// Which records a random pattern visits. Patterns from the beginning to the end know one order.
+    /// The order in which a random pattern visits records. Sequential patterns have only one order.
     #[derive(Default)]
     #[serde(rename_all = "snake_case")]
     Order {
         /// A permutation: each record once, without a table in memory.
         #[default]
         EachOnce = "each-once",
-        /// Each operation draws a record by itself; some come twice and some never.
+        /// Each operation draws a record independently; some are visited twice and some never.
         WithReplacement = "with-replacement",
-        /// The order of the original Mobibench, bit for bit; a table of eight bytes for each record.
+        /// The exact order of the original Mobibench; needs a table of eight bytes per record.
         Mobibench = "mobibench",
     }
 }
 
-/// How operations are given to the kernel. Mapped modes copy memory, with `Psync` alone.
+/// How operations are submitted to the kernel. Mapped modes copy memory and require `Psync`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
-    /// `pread` and `pwrite`, one at a time in each thread.
+    /// `pread` and `pwrite`, one at a time per thread.
     #[default]
     Psync,
-    /// io_uring, one ring in each thread.
+    /// io_uring, one ring per thread.
     #[serde(rename = "io_uring")]
     IoUring {
-        /// Operations in flight in each thread.
+        /// Queue depth: operations in flight per thread.
         depth: u32,
     },
 }
 
 impl Engine {
-    /// Operations that a thread has in flight, and so buffers that it needs.
+    /// Operations in flight per thread, and therefore the number of its buffers.
     #[must_use]
     pub const fn depth(self) -> u32 {
         match self {
@@ -141,74 +141,74 @@ impl Engine {
 }
 
 words! {
-    /// The sync when all is written: `fsync` of each file, or `msync` of each mapping.
+    /// The final sync, after the last write: `fsync` of each file, or `msync` of each mapping.
     #[derive(Default)]
     #[serde(rename_all = "snake_case")]
     FinalSync {
-        /// There is none: data may be in memory when the run ends.
+        /// No final sync: data may still be in memory when the run ends.
         #[default]
         None = "none",
-        /// The last part of the timed window, before the close.
+        /// Timed: the last part of the window, before the close.
         Timed = "timed",
-        /// Done and measured, but not part of the timed window.
+        /// Performed and measured, but not part of the timed window.
         Untimed = "untimed",
     }
 }
 
-/// A limit that all threads keep together. Deadlines are absolute: what came late is caught up.
+/// A rate limit for all threads together. Deadlines are absolute: late operations are caught up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rate {
-    /// Bytes a second.
+    /// Bytes per second.
     BytesPerSecond(u64),
-    /// Operations a second.
+    /// Operations per second.
     OperationsPerSecond(u64),
 }
 
-/// A run that ends by the clock; the order begins again when it is through.
+/// A time-based run; the order restarts when it is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeLimit {
-    /// Worked before the timed window, and not measured.
+    /// Ramp time before the timed window, not measured.
     pub ramp_ns: u64,
-    /// Length of the timed window, final sync and close not included.
+    /// Length of the timed window, without final sync and close.
     pub run_ns: u64,
 }
 
 words! {
-    /// What the kernel is told about accesses to come (`posix_fadvise`, `madvise`).
+    /// Advice to the kernel about the access pattern (`posix_fadvise`, `madvise`).
     #[derive(Default)]
     #[serde(rename_all = "snake_case")]
     AccessAdvice {
-        /// Nothing.
+        /// No advice.
         #[default]
         None = "none",
-        /// Accesses will be sequential.
+        /// Sequential access.
         Sequential = "sequential",
-        /// Accesses will be random: no read-ahead.
+        /// Random access: no read-ahead.
         Random = "random",
     }
 }
 
-/// What may be done with a block device that stands where a directory is expected.
+/// Permitted access to a block device in place of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceAccess {
     /// Block devices are refused.
     #[default]
     Refused,
-    /// The path is a block device, which is read.
+    /// The path is a block device, opened for reading.
     Read,
-    /// The path is a block device, and what it holds may be lost.
+    /// The path is a block device whose content may be overwritten.
     Destroy,
 }
 
-/// How threads are spread over files.
+/// Distribution of threads over files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
-    /// Each thread has a file of `file_bytes`.
+    /// Each thread has its own file of `file_bytes`.
     OneEach,
-    /// One file of `file_bytes` times threads; each thread has its own part and its own descriptor.
+    /// One file of `file_bytes` times the number of threads; each thread has its own region and descriptor.
     Shared,
 }
 
@@ -216,36 +216,36 @@ pub enum Sharing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteTarget {
-    /// Writes go to an empty file and allocate.
+    /// An empty file: writes allocate.
     NewFile,
-    /// Writes go to a file of full length and overwrite; an append goes behind its end.
+    /// A file of full length: writes overwrite; an append goes beyond its end.
     ExistingFile,
 }
 
 words! {
-    /// What the page cache holds of the test files when the timed window begins.
+    /// State of the page cache, for the test files, at the start of the timed window.
     #[serde(rename_all = "snake_case")]
     Cache {
-        /// Nothing, as far as the system allows; the outcome says how it was tried and what was left.
+        /// Empty, as far as the system allows; the outcome names the method and the bytes still cached.
         Cold = "cold",
-        /// Everything that fits: each file is read once before.
+        /// Everything that fits: each file is read once before the window.
         Warm = "warm",
-        /// Whatever the preparation left.
+        /// As the preparation left it.
         AsIs = "as-is",
     }
 }
 
-/// What is written.
+/// The written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataPattern {
-    /// Zeros: devices that compress or detect zeros look too fast.
+    /// Zeros: devices that compress or detect zeros appear too fast.
     Zero,
     /// One byte, repeated.
     Constant(u8),
-    /// Incompressible, and different in every block of 4 KiB.
+    /// Incompressible, and different in every 4 KiB block.
     Random,
-    /// Different in every block of 4 KiB; this percentage of each is zeros, the rest incompressible.
+    /// Different in every 4 KiB block; this percentage of each block is zeros, the rest incompressible.
     Compressible(u8),
 }
 

@@ -1,4 +1,4 @@
-//! The description of a file workload.
+//! The specification of a file workload.
 
 mod check;
 mod kinds;
@@ -17,93 +17,93 @@ pub use self::kinds::{
 };
 pub use self::mode::Mode;
 
-/// A workload on files. There is no `Default`: every choice changes what the numbers mean.
+/// A file workload. There is no `Default`: every choice changes the meaning of the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSpec {
-    /// An existing directory; the run makes one of its own inside. With `device` a block device.
+    /// An existing directory; the run creates its own directory inside. With `device`, a block device.
     pub directory: PathBuf,
-    /// Order and kind of operations.
+    /// Access pattern.
     pub pattern: Pattern,
-    /// Size of each operation.
+    /// Size of each operation (fio: `bs`).
     pub record_bytes: u64,
-    /// Bytes that each thread moves; a multiple of `record_bytes`.
+    /// Bytes per thread; a multiple of `record_bytes`.
     pub file_bytes: u64,
-    /// Records that each thread visits at most, of the order that the pattern gives; `None` visits all.
+    /// Largest number of records that each thread visits, in the pattern's order; `None` visits all.
     #[serde(default)]
     pub records_max: Option<u64>,
-    /// Threads, each with its own part of the work.
+    /// Threads, each with its own region.
     pub threads: u32,
     /// Whether threads share a file.
     pub sharing: Sharing,
-    /// How operations are given to the kernel.
+    /// How operations are submitted to the kernel.
     #[serde(default)]
     pub engine: Engine,
-    /// How data reaches the file.
+    /// I/O mode: page cache, direct I/O, mapping, and the kind of sync.
     pub mode: Mode,
-    /// Whether writes allocate. Patterns that read always find existing files.
+    /// Whether writes allocate. Patterns that read always use existing files.
     pub write_target: WriteTarget,
-    /// Which records a random pattern visits.
+    /// The order in which a random pattern visits records.
     #[serde(default)]
     pub order: Order,
-    /// Share of the operations of a random pattern that repeat the record of another one, 0 to 99.
+    /// Percentage of the operations of a random pattern that repeat the record of another one, 0 to 99.
     #[serde(default)]
     pub overlap_percent: u8,
-    /// A limit that all threads keep together.
+    /// Rate limit for all threads together.
     #[serde(default)]
     pub rate: Option<Rate>,
-    /// Pause after each operation, inside the timed window.
+    /// Think time: pause after each operation, inside the timed window.
     #[serde(default)]
     pub think_ns: u64,
-    /// Files of each thread, which share its bytes: the order goes through them one after the other.
+    /// Number of files per thread, which share its bytes: the order goes through them in sequence.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub files_of_each: u32,
-    /// How often the order is gone through. Between two passes the files are synced where the final sync is timed,
-    /// and their pages given up where the cache is to be cold.
+    /// Number of passes over the order. Between passes, the files are synced if the final sync is timed, and their
+    /// pages dropped if a cold cache is requested.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub passes: u32,
-    /// The mode's sync follows each so many writes of a worker.
+    /// Sync after every N writes of a worker (fio: `fsync=N`).
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub sync_every: u32,
-    /// Ends by the clock instead of with the last record.
+    /// Makes the run time-based instead of ending with the last record.
     #[serde(default)]
     pub time: Option<TimeLimit>,
-    /// The sync when all is written. Ignored by patterns that only read.
+    /// The final sync. Ignored by patterns that only read.
     #[serde(default)]
     pub final_sync: FinalSync,
-    /// What the page cache holds when the window begins.
+    /// State of the page cache at the start of the window.
     pub cache: Cache,
-    /// Refuses to measure when `Cache::Cold` was asked for and is not proven.
+    /// Fails the run if `Cache::Cold` was requested and is not proven.
     #[serde(default)]
     pub cold_or_fail: bool,
-    /// What the kernel is told about accesses to come.
+    /// Advice to the kernel about the access pattern.
     #[serde(default)]
     pub advice: AccessAdvice,
-    /// What is written.
+    /// The written data.
     pub data: DataPattern,
-    /// Compares each read, and after the window everything written, with what it must be.
+    /// Compares each read, and after the window all written data, with the expected content.
     #[serde(default)]
     pub verify: bool,
     /// Whether `directory` is a block device.
     #[serde(default)]
     pub device: DeviceAccess,
-    /// Counts system calls by kind, as root or with `CAP_PERFMON`; makes each of them slower.
+    /// Counts system calls by kind, as root or with `CAP_PERFMON`; slows each of them down.
     #[serde(default)]
     pub count_calls: bool,
-    /// Decides random orders and contents: the same seed gives the same run.
+    /// Seed of random orders and contents: the same seed gives the same run.
     pub seed: u64,
-    /// Leaves the files where they are and reports where.
+    /// Keeps the files and reports their location.
     pub keep_files: bool,
-    /// Whether files are the run's own or stay under names.
+    /// Whether the files are private to the run or persist under names.
     #[serde(default)]
     pub files: FilePlacement,
-    /// What is kept of single operations, beside the histograms.
+    /// Capacity of the log of single operations, in addition to the histograms.
     #[serde(default)]
     pub log: LogLimits,
 }
 
 impl FileSpec {
-    /// One thread, through the page cache as it is, random data into a new file, no final sync: the least that a
-    /// workload can be, for callers that change what they mean.
+    /// The simplest workload, for callers to modify: one thread, buffered I/O with the cache as it is, random data
+    /// into a new file, no final sync.
     #[must_use]
     pub const fn plain(directory: PathBuf, pattern: Pattern, record_bytes: u64, file_bytes: u64) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl FileSpec {
         }
     }
 
-    /// Length of each file when the run is over.
+    /// Length of each file at the end of the run.
     #[must_use]
     pub fn bytes_in_a_file(&self) -> u64 {
         let part = match self.sharing {
@@ -150,13 +150,13 @@ impl FileSpec {
         part.saturating_add(self.prepared_before_append())
     }
 
-    /// Bytes of all the parts that threads work in.
+    /// Total size of all threads' regions.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.file_bytes.saturating_mul(u64::from(self.threads))
     }
 
-    /// Files that the run makes.
+    /// Number of files that the run creates.
     #[must_use]
     pub const fn files(&self) -> u32 {
         match self.sharing {
@@ -165,7 +165,7 @@ impl FileSpec {
         }
     }
 
-    /// Records in the part of each thread.
+    /// Records in each thread's region.
     #[must_use]
     pub(crate) const fn records(&self) -> u64 {
         self.file_bytes / self.record_bytes
@@ -177,7 +177,7 @@ impl FileSpec {
         self.records().min(self.records_max.unwrap_or(u64::MAX))
     }
 
-    /// Bytes that all threads move in all passes.
+    /// Bytes transferred by all threads in all passes.
     #[must_use]
     pub(crate) fn visited_bytes(&self) -> u64 {
         self.visited_records()
@@ -186,13 +186,13 @@ impl FileSpec {
             .saturating_mul(u64::from(self.threads))
     }
 
-    /// True when the files have content before the window.
+    /// True if the files have content before the window.
     #[must_use]
     pub(crate) fn starts_with_content(&self) -> bool {
         self.pattern.reads() || self.write_target == WriteTarget::ExistingFile
     }
 
-    /// Content of each file before the window.
+    /// Content of each file before the window, in bytes.
     #[must_use]
     pub(crate) fn prepared_bytes_in_a_file(&self) -> u64 {
         match (self.starts_with_content(), self.pattern) {
@@ -202,7 +202,7 @@ impl FileSpec {
         }
     }
 
-    /// Number of the first file that a thread works in.
+    /// Number of the first file of a thread.
     #[must_use]
     pub(crate) const fn file_of(&self, index: u32) -> u32 {
         match self.sharing {
@@ -211,7 +211,7 @@ impl FileSpec {
         }
     }
 
-    /// Where the part of a thread begins in its file.
+    /// Start offset of a thread's region in its file.
     #[must_use]
     pub(crate) fn base_of(&self, index: u32) -> u64 {
         match self.sharing {
@@ -220,7 +220,7 @@ impl FileSpec {
         }
     }
 
-    /// Content that an append finds.
+    /// Content of a file before an append, in bytes.
     fn prepared_before_append(&self) -> u64 {
         match (self.pattern, self.write_target) {
             (Pattern::Append, WriteTarget::ExistingFile) => self.file_bytes,

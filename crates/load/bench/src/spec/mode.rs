@@ -1,4 +1,4 @@
-//! How data reaches a file: the modes of a file workload.
+//! I/O modes of a file workload: page cache, direct I/O, mapping, and the kind of sync.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::words::unknown;
 
-/// How data reaches the file.
+/// The I/O mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Through the page cache.
+    /// Buffered.
     Buffered,
     /// `O_SYNC`.
     Sync,
@@ -32,11 +32,11 @@ pub enum Mode {
     /// `O_DIRECT`, `fdatasync` after each write.
     #[serde(rename = "direct-fdatasync")]
     DirectFdatasync,
-    /// Through the page cache, `fsync` after each write.
+    /// Buffered, `fsync` after each write.
     Fsync,
-    /// Through the page cache, `fdatasync` after each write.
+    /// Buffered, `fdatasync` after each write.
     Fdatasync,
-    /// A shared mapping. Its final sync is an `msync` of all of it.
+    /// A shared mapping. Its final sync is an `msync` of the whole mapping.
     Mmap,
     /// A shared mapping; `msync` with `MS_ASYNC` after each write.
     #[serde(rename = "mmap-async")]
@@ -44,14 +44,14 @@ pub enum Mode {
     /// A shared mapping; `msync` with `MS_SYNC` after each write.
     #[serde(rename = "mmap-sync")]
     MmapSync,
-    /// Through the page cache, the BarrierFS kernel's `fbarrier` after each write; an error on other kernels.
+    /// Buffered, the BarrierFS kernel's `fbarrier` after each write; an error on other kernels.
     Fbarrier,
-    /// Through the page cache, the BarrierFS kernel's `fdatabarrier` after each write; an error on other kernels.
+    /// Buffered, the BarrierFS kernel's `fdatabarrier` after each write; an error on other kernels.
     Fdatabarrier,
 }
 
 impl Mode {
-    /// Every mode that any kernel has, in the order of help texts.
+    /// All modes that need no special kernel, in the order of help texts.
     pub const ALL: [Self; 13] = [
         Self::Buffered,
         Self::Sync,
@@ -68,10 +68,10 @@ impl Mode {
         Self::MmapSync,
     ];
 
-    /// Modes that a BarrierFS kernel alone has.
+    /// Modes that require a BarrierFS kernel.
     pub const BARRIERS: [Self; 2] = [Self::Fbarrier, Self::Fdatabarrier];
 
-    /// The name that [`FromStr`] takes.
+    /// The name that [`FromStr`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -93,13 +93,13 @@ impl Mode {
         }
     }
 
-    /// True when the file is reached through a mapping.
+    /// True if the file is accessed through a mapping.
     #[must_use]
     pub const fn is_mapped(self) -> bool {
         matches!(self, Self::Mmap | Self::MmapAsync | Self::MmapSync)
     }
 
-    /// True when the page cache is passed by.
+    /// True for direct I/O.
     #[must_use]
     pub const fn is_direct(self) -> bool {
         matches!(

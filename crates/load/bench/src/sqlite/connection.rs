@@ -1,6 +1,6 @@
-//! A connection and its prepared statements, with errors that say which statement failed on which database.
+//! A connection and its prepared statements, with errors that name the failed statement and its database.
 //!
-//! Only what the workload needs: there are no rows to read but single values.
+//! Only the interface that the workload needs: queries return single values, not rows.
 
 use std::ffi::{CStr, CString, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use rusqlite::ffi;
 use super::library::{Library, text};
 use crate::error::BenchError;
 
-/// An open database, and those attached to it. One thread at a time uses it.
+/// An open database, and those attached to it. Used by one thread at a time.
 pub struct Connection {
     library: &'static Library,
     handle: *mut ffi::sqlite3,
@@ -20,7 +20,7 @@ pub struct Connection {
 }
 
 // SAFETY: a library that is not built for a single thread (checked when it is opened) lets a connection move between
-// threads, as long as one at a time uses it, which `&mut` and the missing `Sync` hold.
+// threads, as long as one thread at a time uses it, which `&mut` and the missing `Sync` ensure.
 unsafe impl Send for Connection {}
 
 impl Connection {
@@ -34,7 +34,7 @@ impl Connection {
             path: path.to_owned(),
         };
         let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE | ffi::SQLITE_OPEN_NOMUTEX;
-        // SAFETY: the name ends with a zero byte and lives during the call; the handle is a place of our own.
+        // SAFETY: the name ends with a zero byte and lives during the call; the handle is our own variable.
         let status = unsafe {
             (library.functions.open)(
                 name.as_ptr(),
@@ -43,19 +43,19 @@ impl Connection {
                 library.vfs.name(),
             )
         };
-        // Also a connection that failed to open has a handle, with the reason, and is closed when dropped.
+        // A connection that failed to open also has a handle, with the reason, and is closed when dropped.
         connection.check(status, "open")?;
         Ok(connection)
     }
 
-    /// The main database.
+    /// Path of the main database.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Runs statements that give no rows that matter.
+    /// Runs statements whose rows, if any, are ignored.
     pub fn execute(&self, statements: &CStr) -> Result<(), BenchError> {
-        // SAFETY: the connection is open; without a callback nothing of ours is called.
+        // SAFETY: the connection is open; without a callback, SQLite calls none of our code.
         let status = unsafe {
             (self.library.functions.exec)(
                 self.handle,
@@ -71,7 +71,7 @@ impl Connection {
         self.check(status, &statements.to_string_lossy())
     }
 
-    /// The same, for text that is put together here.
+    /// Like [`Self::execute`], for text composed here.
     pub fn execute_text(&self, statements: &str) -> Result<(), BenchError> {
         self.execute(&c_text(statements))
     }
@@ -83,9 +83,10 @@ impl Connection {
         let status = unsafe { (self.library.functions.step)(statement.handle) };
         match status {
             ffi::SQLITE_ROW => {
-                // SAFETY: the statement has a row, and its text lives until the statement is stepped, reset or closed.
+                // SAFETY: the statement has a row, and its text lives until the statement is stepped, reset or
+                // closed.
                 let value = unsafe { (self.library.functions.column_text)(statement.handle, 0) };
-                // SAFETY: as above; SQLite ends it with a zero byte.
+                // SAFETY: as above; SQLite terminates it with a zero byte.
                 Ok((!value.is_null()).then(|| unsafe { text(value.cast()) }))
             }
             ffi::SQLITE_DONE => Ok(None),
@@ -97,7 +98,7 @@ impl Connection {
     pub fn prepare(&self, statement: &str) -> Result<Statement<'_>, BenchError> {
         let mut handle = ptr::null_mut();
         let c_statement = c_text(statement);
-        // SAFETY: the text ends with a zero byte (so that -1 may stand for its length) and lives during the call.
+        // SAFETY: the text ends with a zero byte (so -1 is valid as its length) and lives during the call.
         let status = unsafe {
             (self.library.functions.prepare)(
                 self.handle,
@@ -122,14 +123,14 @@ impl Connection {
         u64::try_from(changes).unwrap_or(0)
     }
 
-    /// How many databases may be attached.
+    /// Largest number of attached databases.
     pub fn attached_max(&self) -> u64 {
-        // SAFETY: the connection is open; -1 asks without changing.
+        // SAFETY: the connection is open; -1 queries the limit without changing it.
         let limit = unsafe { (self.library.functions.limit)(self.handle, ffi::SQLITE_LIMIT_ATTACHED, -1) };
         u64::try_from(limit).unwrap_or(0)
     }
 
-    /// Writes the log of a database back, as far as nobody is in the way.
+    /// Writes the log of a database back, as far as other connections permit (a passive checkpoint).
     pub fn checkpoint(&self, database: &str) -> Result<(), BenchError> {
         let name = c_text(database);
         // SAFETY: the connection is open, and the name ends with a zero byte and lives during the call.
@@ -137,9 +138,9 @@ impl Connection {
         self.check(status, &format!("checkpoint of {database}"))
     }
 
-    /// Closes the connection and says when that fails.
+    /// Closes the connection and returns any error.
     pub fn close(mut self) -> Result<(), BenchError> {
-        // SAFETY: no statement is left, as statements borrow the connection.
+        // SAFETY: no statement is left, because statements borrow the connection.
         let status = unsafe { (self.library.functions.close)(self.handle) };
         self.check(status, "close")?;
         self.handle = ptr::null_mut();
@@ -150,7 +151,7 @@ impl Connection {
         if status == ffi::SQLITE_OK {
             return Ok(());
         }
-        // SAFETY: both take an open connection, and null, which is what is left when memory ran out.
+        // SAFETY: both functions accept an open connection, and null, which is the handle if memory ran out.
         let (code, message) = unsafe {
             let functions = &self.library.functions;
             (
@@ -161,7 +162,7 @@ impl Connection {
         Err(BenchError::Sql {
             path: self.path.clone(),
             statement: statement.to_owned(),
-            // A misuse that the library finds before it looks at the connection is not kept there.
+            // A misuse that the library detects before it accesses the connection is not stored there.
             code: if code & 0xFF == status & 0xFF {
                 code
             } else {
@@ -174,7 +175,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // SAFETY: no statement is left; closing null does nothing. An error has been reported by what came before.
+        // SAFETY: no statement is left; closing null does nothing. Errors have been reported by earlier calls.
         unsafe { (self.library.functions.close)(self.handle) };
     }
 }
@@ -186,17 +187,17 @@ pub struct Statement<'connection> {
     text: String,
 }
 
-/// A value for a statement's parameter.
+/// A value for a statement parameter.
 #[derive(Clone, Copy, Debug)]
 pub enum Bind<'value> {
     /// An integer.
     Integer(i64),
-    /// Text without a zero byte at its end.
+    /// Text without a terminating zero byte.
     Text(&'value [u8]),
 }
 
 impl Statement<'_> {
-    /// Binds all parameters, runs the statement to its end and makes it ready for the next time.
+    /// Binds all parameters, runs the statement to completion and resets it.
     pub fn run(&mut self, values: &[Bind<'_>]) -> Result<(), BenchError> {
         let functions = &self.connection.library.functions;
         for (place, value) in (1..).zip(values) {
@@ -206,7 +207,7 @@ impl Statement<'_> {
                 Bind::Text(value) => {
                     let length = c_int::try_from(value.len()).expect("values are 100 bytes");
                     // SAFETY: without a destructor the library keeps the pointer and reads it while the statement is
-                    // stepped, which happens below alone, after every parameter was bound anew, while `values` lives.
+                    // stepped, which happens only below, after every parameter was bound anew, while `values` lives.
                     unsafe {
                         (functions.bind_text)(
                             self.handle,
@@ -222,7 +223,7 @@ impl Statement<'_> {
         }
         // SAFETY: the statement is open.
         let stepped = unsafe { (functions.step)(self.handle) };
-        // SAFETY: as above. After a failed step it gives the same error again.
+        // SAFETY: as above. After a failed step, reset returns the same error again.
         let reset = unsafe { (functions.reset)(self.handle) };
         if stepped == ffi::SQLITE_DONE && reset == ffi::SQLITE_OK {
             return Ok(());
@@ -234,7 +235,7 @@ impl Statement<'_> {
 
 impl Drop for Statement<'_> {
     fn drop(&mut self) {
-        // SAFETY: the statement is open and nobody else has its handle; the error of its last run was reported then.
+        // SAFETY: the statement is open and this value owns its handle; the error of its last run was reported then.
         unsafe { (self.connection.library.functions.finalize)(self.handle) };
     }
 }

@@ -1,4 +1,4 @@
-//! An outcome in a few lines for people.
+//! Human-readable summary of an outcome.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::plan::Kind;
 use super::spec::{Journal, Place};
 
 impl SqliteOutcome {
-    /// The library, the rate, latencies, and what each transaction cost.
+    /// The library, the rate, latencies, and the cost of each transaction.
     #[must_use]
     pub fn describe(&self) -> String {
         let spec = &self.spec;

@@ -1,7 +1,7 @@
-//! Databases under names that stay after the run, as the original Mobibench's do.
+//! Databases under persistent names, as in the original Mobibench.
 //!
-//! Each run makes them anew, with the rows that it needs: what an earlier run left would decide which statements find a
-//! row, and how much of the file is free. A run that fails removes what it made.
+//! Each run creates them anew, with the rows that it needs: data of an earlier run would determine which statements
+//! find a row, and how much of the file is free. A run that fails removes the files that it created.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,23 +11,23 @@ use super::spec::SqliteSpec;
 use crate::error::BenchError;
 use crate::prepare::kind_name;
 
-/// What SQLite puts behind the name of a database: nothing, journal, write-ahead log, its index.
+/// SQLite's suffixes to a database name: none, journal, write-ahead log, its index.
 const SUFFIXES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
 
 /// The databases of a run.
 #[derive(Debug)]
 pub struct NamedDatabases {
-    /// What comes before the numbers of thread and database.
+    /// The name before the numbers of thread and database.
     stem: PathBuf,
     threads: u32,
     databases: u32,
 }
 
 impl NamedDatabases {
-    /// Removes what earlier runs left under the names.
+    /// Removes files of earlier runs under these names.
     ///
     /// # Errors
-    /// When something else than a file stands there; nothing was removed then.
+    /// If something other than a file has one of the names; nothing is removed then.
     pub fn claim(spec: &SqliteSpec, prefix: &str) -> Result<Self, BenchError> {
         let named = Self {
             stem: spec.directory.join(prefix),
@@ -49,14 +49,14 @@ impl NamedDatabases {
         Ok(named)
     }
 
-    /// The database with this number of a thread.
+    /// Path of a thread's database with this number.
     pub fn path(&self, thread: u32, database: u32) -> PathBuf {
         let mut path = self.stem.clone().into_os_string();
         path.push(format!("{thread}_{database}"));
         path.into()
     }
 
-    /// Removes the databases and what belongs to them.
+    /// Removes the databases with their journals and logs.
     pub fn remove(&self) -> Result<(), BenchError> {
         self.files().try_for_each(|path| remove(&path))
     }

@@ -1,13 +1,13 @@
-//! The generator behind `srand` and `rand` of the GNU C library, to draw what the original Mobibench draws.
+//! The generator behind `srand` and `rand` of the GNU C library, to reproduce the draws of the original Mobibench.
 //!
-//! A lagged sum over 31 words. It is written anew from its published recurrence, so that the draws do not depend on the
-//! C library of this machine and threads do not share one.
+//! A lagged sum over 31 words. It is reimplemented from its published recurrence, so that the draws do not depend on
+//! this machine's C library and threads do not share a generator.
 
 /// Words of state.
 const WORDS: usize = 31;
 /// The other summand is this many words ahead.
 const AHEAD: usize = 3;
-/// Draws that are thrown away after seeding.
+/// Draws discarded after seeding.
 const DISCARDED: usize = 10 * WORDS;
 
 /// One generator.
@@ -18,11 +18,11 @@ pub struct LibcRandom {
 }
 
 impl LibcRandom {
-    /// `srand(seed)`; 0 is taken for 1.
+    /// `srand(seed)`; 0 is replaced by 1.
     pub fn seeded(seed: u32) -> Self {
         const MODULUS: u64 = 2_147_483_647;
         let mut words = [seed.max(1); WORDS];
-        // The C library computes with signed words: seeds above 2^31 stand for negative numbers.
+        // The C library computes with signed words: seeds of 2^31 and above represent negative numbers.
         let mut word = if seed > 0x7FFF_FFFF {
             MODULUS - (u64::from(u32::MAX - seed) + 1) % MODULUS
         } else {

@@ -1,11 +1,10 @@
-//! The functions of an SQLite library: the one inside this program, or one that is loaded when the run begins.
+//! The functions of an SQLite library: the bundled one, or one that is loaded when the run begins.
 //!
-//! Every call goes through this table, so that both kinds run the same code of ours and are compared fairly. A library
-//! that is loaded stays loaded. Two of them in one process do not meet: the one inside exports no symbols, and loaded
-//! ones keep theirs to themselves.
+//! Every call goes through this table, so that both kinds run the same code of ours and are compared fairly. A loaded
+//! library is never unloaded. Two libraries in one process do not interfere: the bundled one exports no symbols, and
+//! loaded ones keep their symbols local.
 //!
-//! JUSTIFICATION for `unsafe`: SQLite has a C interface. rusqlite wraps the library that it was linked with, and that
-//! one alone.
+//! JUSTIFICATION for `unsafe`: SQLite has a C interface. rusqlite wraps only the library that it was linked with.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -45,7 +44,7 @@ type BindText = unsafe extern "C" fn(
 ) -> c_int;
 type Open = unsafe extern "C" fn(*const c_char, *mut *mut ffi::sqlite3, c_int, *const c_char) -> c_int;
 
-/// Makes the table and the two ways to fill it from one list, so that they cannot differ.
+/// Generates the table and the two ways to fill it from one list, so that they cannot differ.
 macro_rules! functions {
     ($($field:ident = $symbol:ident: $kind:ty;)+) => {
         /// The functions of one library.
@@ -57,10 +56,10 @@ macro_rules! functions {
                 Self { $($field: ffi::$symbol,)+ }
             }
 
-            /// Takes each function from `find`, or the name of the first that is missing.
+            /// Takes each function from `find`, or returns the name of the first missing one.
             ///
             /// # Safety
-            /// Each address that `find` gives is that of SQLite's function of this name.
+            /// Each address that `find` returns must be that of SQLite's function of this name.
             unsafe fn found(find: impl Fn(&CStr) -> *mut c_void) -> Result<Self, &'static str> {
                 Ok(Self { $($field: {
                     const NAME: &str = stringify!($symbol);
@@ -70,7 +69,7 @@ macro_rules! functions {
                         return Err(NAME);
                     }
                     // SAFETY: the caller promises that this is the function of this name, and SQLite's documentation
-                    // says that it has this signature in every version that has it.
+                    // gives it this signature in every version that has it.
                     unsafe { std::mem::transmute::<*mut c_void, $kind>(address) }
                 },)+ })
             }
@@ -103,34 +102,34 @@ functions! {
     initialize = sqlite3_initialize: unsafe extern "C" fn() -> c_int;
 }
 
-/// What a record says of the library.
+/// The description of a library in a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LibraryInfo {
-    /// `bundled`, or the name or path that was loaded.
+    /// `bundled`, or the name or path of the loaded library.
     pub origin: String,
     /// `3.40.1`.
     pub version: String,
-    /// Check-in that the library was built from.
+    /// Check-in from which the library was built.
     pub source_id: String,
-    /// Options that it was built with, as far as it tells.
+    /// Options with which the library was built, as far as it reports them.
     pub compile_options: Vec<String>,
 }
 
-/// A library that is ready to use.
+/// A library that is ready for use.
 pub struct Library {
     pub functions: Functions,
-    /// The library's default file layer with the timing of syncs around it.
+    /// The library's default VFS, wrapped to time syncs.
     pub vfs: TimedVfs,
     info: LibraryInfo,
 }
 
 impl Library {
-    /// The library of `choice`, ready to use from any thread.
+    /// Opens the library of `choice`, ready for use from any thread.
     ///
     /// # Errors
-    /// When it cannot be loaded, lacks a function, or was built for one thread.
+    /// If it cannot be loaded, lacks a function, or was built for one thread.
     pub fn open(choice: &LibraryChoice) -> Result<&'static Self, BenchError> {
-        /// Loaded code is never unloaded, and neither is what belongs to it.
+        /// Loaded libraries are never unloaded, nor are their tables freed.
         static OPENED: Mutex<Vec<(LibraryChoice, &'static Library)>> = Mutex::new(Vec::new());
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, library)) = opened.iter().find(|(known, _)| known == choice) {
@@ -146,7 +145,7 @@ impl Library {
         Ok(library)
     }
 
-    /// What a record says of it.
+    /// The library's description in a record.
     pub const fn info(&self) -> &LibraryInfo {
         &self.info
     }
@@ -167,10 +166,10 @@ impl Library {
             ));
         }
         let vfs = TimedVfs::register(&functions).map_err(refused)?;
-        // SAFETY: both functions give strings that live as long as the library.
+        // SAFETY: both functions return strings that live as long as the library.
         let (version, source_id) = unsafe { (text((functions.libversion)()), text((functions.sourceid)())) };
         let compile_options = (0..)
-            // SAFETY: the function takes any number and gives null or a string that lives as long as the library.
+            // SAFETY: the function accepts any number and returns null or a string that lives as long as the library.
             .map(|number| unsafe { (functions.compileoption_get)(number) })
             .take_while(|option| !option.is_null())
             // SAFETY: as above.
@@ -206,13 +205,13 @@ fn load(path: &Path) -> Result<Functions, BenchError> {
     };
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| refused("the name contains a zero byte".to_owned()))?;
-    // SAFETY: loading runs the initialisers of the object; that it is an SQLite library is what the user says.
+    // SAFETY: loading runs the initializers of the object; the user vouches that it is an SQLite library.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        // SAFETY: after a failed dlopen on this thread, dlerror gives its message.
+        // SAFETY: after a failed dlopen on this thread, dlerror returns its message.
         return Err(refused(unsafe { text(libc::dlerror()) }));
     }
-    // SAFETY: the handle is valid and never closed. That functions of these names are SQLite's is what the user says.
+    // SAFETY: the handle is valid and never closed. The user vouches that functions of these names are SQLite's.
     let found = unsafe { Functions::found(|symbol| libc::dlsym(handle, symbol.as_ptr())) };
     found.map_err(|missing| {
         refused(format!(
@@ -247,7 +246,7 @@ mod tests {
             Ok(_) => panic!("{path} was loaded"),
         };
         assert!(refused("/nowhere/libsqlite3.so").contains("/nowhere/libsqlite3.so"));
-        // A library, but another one: every Linux system with shared objects has it.
+        // A library, but not SQLite: every Linux system with shared objects has it.
         let message = refused("libc.so.6");
         if !message.contains("cannot open shared object") {
             assert!(message.contains("has no function sqlite3_"), "{message}");

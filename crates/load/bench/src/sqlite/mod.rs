@@ -1,16 +1,16 @@
 //! Transactions on SQLite databases, timed one by one.
 //!
-//! Each thread has a connection of its own to databases of its own (one opened, the others attached), so that threads
-//! meet in the file system and nowhere else. The library is the one inside this program or one that is loaded; its
-//! version and options are part of the outcome.
+//! Each thread has its own connection to its own databases (one opened, the others attached), so that threads share
+//! only the file system. The library is the bundled one or one that is loaded; its version and options are part of
+//! the outcome.
 //!
-//! What the timed window holds: all transactions; the think time between them, unless it is asked to stay outside; in WAL
-//! mode the checkpoint at the end, unless that is asked to stay outside (it is reported apart in either case). Not: making
-//! and filling the databases, preparing statements, counting rows after the run, closing. The latency of a transaction is
-//! that of the library's calls alone.
+//! The timed window includes all transactions; the think time between them, unless it is configured to be outside; in
+//! WAL mode the checkpoint at the end, unless configured to be outside (it is reported separately in either case). It
+//! excludes creating and filling the databases, preparing statements, counting rows after the run, and closing. The
+//! latency of a transaction covers only the library's calls.
 //!
-//! Any error of SQLite ends the run. After each complete run the rows of every table are counted and compared with what
-//! the statements should have left; statements that changed no row are counted apart.
+//! Any SQLite error ends the run. After each complete run the rows of every table are counted and compared with the
+//! result expected from the statements; statements that changed no row are counted separately.
 
 mod connection;
 mod describe;
@@ -56,18 +56,18 @@ use crate::threads;
 use crate::window::{Finished, Moved, Window, WindowOutcome};
 use crate::worker::Counter;
 
-/// How often progress is reported.
+/// Interval of progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs an SQLite workload.
 ///
-/// Raising `stop` ends it early with a partial outcome. The test directory is removed in every case, unless the
-/// workload keeps it.
+/// Raising `stop` ends it early with a partial outcome. The test directory is always removed unless the workload
+/// keeps it.
 ///
 /// # Errors
-/// Before anything is touched: a contradiction in the description, a library that cannot be used, too little space.
-/// Later: any statement that failed, with the database and SQLite's extended code; a pragma that SQLite does not take;
-/// a table with another number of rows than the statements should have left.
+/// Before anything is touched: a contradiction in the specification, an unusable library, too little space. Later:
+/// any statement that failed, with the database and SQLite's extended code; a pragma that SQLite did not accept; a
+/// table whose row count differs from the expected one.
 pub fn run(
     spec: &SqliteSpec,
     progress: &dyn Progress,
@@ -106,7 +106,7 @@ fn run_named(
             Ok(outcome)
         }
         Err(error) => {
-            // The error says more than a second one about what it left behind.
+            // The first error says more than one about the cleanup.
             let _ = named.remove();
             Err(error)
         }
@@ -142,7 +142,7 @@ fn run_in(
         }
     }
     if spec.cache == Cache::Cold {
-        // Without files to name: opening and closing a database here would drop the locks that SQLite holds on it.
+        // Without file names: opening and closing a database file here would drop the locks that SQLite holds on it.
         outcome.caches_were_dropped = cache::make_cold(&[])? == CacheMethod::DropCaches;
     }
     let measured = measure(spec, databases, progress, stop)?;
@@ -215,9 +215,9 @@ fn measure(
     }
 }
 
-/// A single worker works in this thread. In a process with a second one every allocation and every system call on a
-/// descriptor takes an atomic operation more, which is 7 % of a transaction in memory: applications with one thread do
-/// not pay that, and neither does a loop in C.
+/// A single worker runs in this thread. In a process with a second thread, every allocation and every system call on
+/// a descriptor costs an additional atomic operation, which is 7 % of a transaction in memory: single-threaded
+/// applications do not pay that, and neither does a loop in C.
 fn measure_here(
     spec: &SqliteSpec,
     databases: Databases,
@@ -290,7 +290,7 @@ fn measure_in_threads(
     })
 }
 
-/// Where the database with this number of a thread is.
+/// Returns the path of a thread's database by thread and database number.
 type PathOf<'run> = dyn Fn(u32, u32) -> PathBuf + 'run;
 
 type Answer = Result<Option<WorkerOutcome>, BenchError>;
@@ -308,7 +308,7 @@ fn collect(
             match results.recv_timeout(PROGRESS_EVERY) {
                 Ok(answer) => break answer,
                 Err(mpsc::RecvTimeoutError::Timeout) => report(spec, shared, progress),
-                // Only a worker that panicked ends without an answer; the scope passes the panic on.
+                // Only a worker that panicked ends without an answer; the scope propagates the panic.
                 Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
             }
         };
@@ -362,7 +362,8 @@ fn summarise(outcome: &mut SqliteOutcome, workers: &[WorkerOutcome]) {
         .try_fold(WorkerUse::default(), |sum, usage| Some(sum.plus(usage?)));
 }
 
-/// What comes after the window: a checkpoint that is not inside it, the count of rows, the close. Gives the rows.
+/// Finishes a worker after the window: a checkpoint configured to be outside it, the row count, the close. Returns
+/// the number of rows.
 fn finish(spec: &SqliteSpec, worker: WorkerOutcome) -> Result<u64, BenchError> {
     let WorkerOutcome { databases, work, .. } = worker;
     let connection = databases.connection;

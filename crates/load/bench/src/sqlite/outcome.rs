@@ -1,4 +1,4 @@
-//! What an SQLite workload did, and its run record.
+//! The outcome of an SQLite workload, and its run record.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -19,87 +19,87 @@ use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
 /// Names of this workload's counters; the unit is the last word.
 pub mod counter {
-    /// Writes that SQLite made to its files.
+    /// Writes by SQLite to its files.
     pub const FILE_WRITES: &str = "sqlite_file_writes_count";
-    /// Bytes of those.
+    /// Bytes of those writes.
     pub const FILE_WRITTEN: &str = "sqlite_file_written_bytes";
-    /// Statements that changed no row: there was none with the key.
+    /// Statements that changed no row because the key did not exist.
     pub const UNCHANGED_STATEMENTS: &str = "sqlite_unchanged_statements_count";
-    /// Statements in all, BEGIN and COMMIT not counted.
+    /// All statements, without BEGIN and COMMIT.
     pub const STATEMENTS: &str = "sqlite_statements_count";
     /// Think time of all threads together.
     pub const THINK: &str = "sqlite_think_ns";
-    /// Rows found in all tables after the run, as many as there should be.
+    /// Rows found in all tables after the run, equal to the expected number.
     pub const ROWS: &str = "sqlite_rows_count";
 }
 
-/// What an SQLite workload did.
+/// The outcome of an SQLite workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SqliteOutcome {
     /// The workload.
     pub spec: SqliteSpec,
-    /// The library that ran it.
+    /// The library used.
     pub library: LibraryInfo,
-    /// False when the run was stopped: everything below is partial.
+    /// False if the run was stopped: everything below is partial.
     pub complete: bool,
-    /// When the timed window began (wall clock).
+    /// Start of the timed window (wall clock).
     pub started_unix_ns: u64,
-    /// Transactions that insert; bytes are those of values.
+    /// Insert transactions; bytes are those of values.
     pub insert: OperationOutcome,
-    /// Transactions that update.
+    /// Update transactions.
     pub update: OperationOutcome,
-    /// Transactions that delete.
+    /// Delete transactions.
     pub delete: OperationOutcome,
-    /// Syncs of files by SQLite, those of the checkpoint included when it is inside the window.
+    /// File syncs by SQLite, including those of the checkpoint if it is inside the window.
     pub sync: OperationOutcome,
     /// Statements that changed no row.
     pub unchanged_statements: u64,
-    /// Writes of SQLite to its files.
+    /// Writes by SQLite to its files.
     pub file_writes: u64,
-    /// Bytes of those.
+    /// Bytes of those writes.
     pub file_written_bytes: u64,
     /// From the first worker's start to the last worker's last transaction.
     pub operation_ns: u64,
-    /// From then until the last checkpoint was done, when it is inside the window.
+    /// From then until the last checkpoint completed, if it is inside the window.
     pub checkpoint_ns: u64,
     /// Think time of all threads together, inside the window or not.
     pub think_ns: u64,
     /// Rows found in all tables after the run.
     pub rows: u64,
-    /// What the system counted.
+    /// The system's counters.
     pub window: WindowOutcome,
-    /// The workers together.
+    /// Processor use of all workers together.
     pub workers: Option<WorkerUse>,
-    /// The caches of the machine were dropped before the window; asked for with [`crate::Cache::Cold`], and root alone
-    /// may.
+    /// True if the machine's caches were dropped before the window; requested with [`crate::Cache::Cold`], and
+    /// requires root.
     pub caches_were_dropped: bool,
-    /// Where the databases are, when they were kept.
+    /// The directory of the databases, if they were kept.
     pub kept_directory: Option<PathBuf>,
-    /// Why the test directory is still there, when removing it failed.
+    /// Why the test directory could not be removed.
     pub leftover: Option<String>,
 }
 
 impl SqliteOutcome {
-    /// The timed window: transactions, and what is inside it beside them.
+    /// The timed window: transactions, think time and checkpoint as far as they are inside it.
     #[must_use]
     pub const fn elapsed_ns(&self) -> u64 {
         self.operation_ns.saturating_add(self.checkpoint_ns)
     }
 
-    /// Transactions of all kinds.
+    /// Number of transactions of all kinds.
     #[must_use]
     pub const fn transactions(&self) -> u64 {
         self.insert.count + self.update.count + self.delete.count
     }
 
-    /// Transactions a second; `None` when no time passed or nothing was done.
+    /// Transactions per second; `None` if no time passed or no transaction completed.
     #[must_use]
     pub fn transactions_per_s(&self) -> Option<f64> {
         let (done, elapsed_ns) = (self.transactions(), self.elapsed_ns());
         (done > 0 && elapsed_ns > 0).then(|| nearest_f64(done) * 1e9 / nearest_f64(elapsed_ns))
     }
 
-    /// Counts of one kind.
+    /// The transactions of one kind.
     #[must_use]
     pub const fn kind(&self, kind: Kind) -> &OperationOutcome {
         match kind {
@@ -109,7 +109,7 @@ impl SqliteOutcome {
         }
     }
 
-    /// What each kind of transaction, and each sync, did.
+    /// One sample per kind of transaction, and one for syncs.
     pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let window = TimedWindow {
             sync_ns: self.checkpoint_ns,
@@ -121,7 +121,7 @@ impl SqliteOutcome {
         done.map(|(name, done)| done.sample(name, window)).collect()
     }
 
-    /// Takes the transactions of a worker into the sum.
+    /// Adds a worker's transactions.
     pub(super) fn add_kinds(&mut self, kinds: &[LatencyCounter; 3]) {
         let value_bytes = u64::try_from(VALUE_BYTES).unwrap_or(u64::MAX);
         let written = self.spec.statements().saturating_mul(value_bytes);

@@ -1,24 +1,24 @@
-//! What the transactions of one thread do: which operation, on which keys, with which values.
+//! The transactions of one thread: kinds, keys and values.
 //!
-//! Keys begin at 0, or at 1 where SQLite gives them (AUTOINCREMENT). All tables of a database have the same rows.
+//! Keys begin at 0, or at 1 if SQLite assigns them (AUTOINCREMENT). All tables of a database have the same rows.
 
 use super::libc_random::LibcRandom;
 use super::spec::{KeyOrder, Operation, SqliteSpec, TransactionShape, VALUE_BYTES, Values};
 use crate::order::{Permutation, mixed};
 
-/// What one transaction does to every table.
+/// The operation of a transaction on every table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Adds a row.
+    /// Inserts a row.
     Insert,
-    /// Changes a row.
+    /// Updates a row.
     Update,
-    /// Removes a row.
+    /// Deletes a row.
     Delete,
 }
 
 impl Kind {
-    /// All, in the order of records.
+    /// All kinds, in the order of records.
     pub const ALL: [Self; 3] = [Self::Insert, Self::Update, Self::Delete];
 
     /// The name in records.
@@ -34,13 +34,14 @@ impl Kind {
 /// One transaction.
 #[derive(Debug)]
 pub struct Step<'plan> {
-    /// What it does.
+    /// The kind of transaction.
     pub kind: Kind,
-    /// The key in each table, database by database; of an insert under AUTOINCREMENT the one that SQLite will give.
+    /// The key in each table, database by database; for an insert with AUTOINCREMENT, the key that SQLite will
+    /// assign.
     pub keys: &'plan [i64],
 }
 
-/// The transactions of one thread, one after the other.
+/// The sequence of transactions of one thread.
 pub struct Plan {
     operation: Operation,
     order: KeyOrder,
@@ -51,7 +52,7 @@ pub struct Plan {
     rows_before: u64,
     insert_order: Permutation,
     row_order: Permutation,
-    /// Original order: which keys of each database were drawn already.
+    /// For the original order: keys of each database that were already drawn.
     taken: Vec<Vec<bool>>,
     done: u64,
     inserted: u64,
@@ -60,7 +61,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of thread `index`.
+    /// Creates the plan of thread `index`.
     pub fn new(spec: &SqliteSpec, index: u32) -> Self {
         let seed = thread_seed(spec, index);
         let rows_before = spec.rows_before();
@@ -98,7 +99,7 @@ impl Plan {
         }
     }
 
-    /// Rows that each table has after the transactions so far.
+    /// Rows of each table after the transactions so far.
     pub const fn rows(&self) -> u64 {
         self.rows_before + self.inserted - self.deleted
     }
@@ -149,8 +150,8 @@ impl Plan {
         }
     }
 
-    /// The key of one statement. Rows that were there before are removed in the order of `row_order`, so that those from
-    /// `deleted` on are still there; there are at least as many of them as transactions.
+    /// The key of one statement. Initial rows are deleted in the order of `row_order`, so those from `deleted` on
+    /// still exist; there are at least as many of them as transactions.
     fn key(&self, kind: Kind, statement: usize) -> i64 {
         let statement = u64::try_from(statement).expect("statements are few");
         let remaining = self.rows_before - self.deleted;
@@ -171,10 +172,10 @@ impl Plan {
         signed(self.first_key + number)
     }
 
-    /// The original seeds with the number of the transaction; then updates draw for each table, the others once for each
-    /// database, again and again until the key is a fresh one.
+    /// The original seeds the generator with the transaction's number; updates then draw once per table, the other
+    /// kinds once per database, repeatedly until the key is unused.
     fn draw_as_the_original(&mut self, kind: Kind) {
-        // Its counter is an int: larger numbers are not possible there.
+        // The original's counter is an int: larger numbers are not possible there.
         let seed = u32::try_from(self.done & 0x7FFF_FFFF).expect("31 bits");
         let mut generator = LibcRandom::seeded(seed);
         for database in 0..usize::try_from(self.databases).expect("databases are few") {
@@ -203,7 +204,7 @@ fn signed(key: u64) -> i64 {
     i64::try_from(key).expect("transactions are checked to be below 2^40")
 }
 
-/// Each thread has its own stream.
+/// Each thread has its own random stream.
 pub fn thread_seed(spec: &SqliteSpec, index: u32) -> u64 {
     mixed(spec.seed ^ mixed(u64::from(index)))
 }
@@ -216,14 +217,15 @@ pub struct ValueStream {
     constant: &'static [u8; VALUE_BYTES],
 }
 
-/// Ten times the digits; rows of the preparation have ten times ten letters, so that a first update changes them.
+/// The ten digits, ten times; rows of the preparation have ten letters, ten times, so that a first update changes
+/// them.
 const DIGITS: &[u8; VALUE_BYTES] =
     b"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 const LETTERS: &[u8; VALUE_BYTES] =
     b"abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij";
 
 impl ValueStream {
-    /// What the preparation writes.
+    /// The values that the preparation writes.
     pub const fn of_preparation(values: Values, seed: u64) -> Self {
         Self {
             values,
@@ -232,7 +234,7 @@ impl ValueStream {
         }
     }
 
-    /// What transactions write.
+    /// The values that transactions write.
     pub const fn of_transactions(values: Values, seed: u64) -> Self {
         Self {
             values,
@@ -363,7 +365,7 @@ mod tests {
                 for (place, key) in keys.iter().enumerate() {
                     let met = match kind {
                         Kind::Update => there.contains(key),
-                        // All tables have the same rows: the first statement stands for all.
+                        // All tables have the same rows: only the first statement is checked.
                         Kind::Insert => place > 0 || there.insert(*key),
                         Kind::Delete => place > 0 || there.remove(key),
                     };

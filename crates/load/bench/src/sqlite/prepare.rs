@@ -1,4 +1,4 @@
-//! Databases, tables and rows, as a workload finds them. Nothing of this is timed.
+//! Creates databases, tables and rows before a workload. None of this is timed.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ use super::spec::{Journal, PAGE_BYTES, SqliteSpec, Synchronous, TransactionShape
 use crate::error::BenchError;
 use crate::progress::{Phase, Progress};
 
-/// Rows of one transaction of the preparation.
+/// Rows per transaction of the preparation.
 const ROWS_AT_ONCE: u64 = 1000;
 
 /// The schema name of a thread's database: `main` is the one it opened, the others are attached.
@@ -26,7 +26,7 @@ pub fn schema(database: u32) -> String {
     }
 }
 
-/// A table as statements name it; those of the main database without its schema, as the original does.
+/// A table's name in statements; tables of the main database without a schema, as in the original.
 pub fn table(database: u32, table: u32) -> String {
     if database == 0 {
         format!("list_{table}")
@@ -35,15 +35,15 @@ pub fn table(database: u32, table: u32) -> String {
     }
 }
 
-/// The databases of one thread, ready to be measured.
+/// The databases of one thread, ready for measurement.
 pub struct Databases {
-    /// Dropped first: the locks must go before the files.
+    /// Dropped first: the locks must be released before the files are closed.
     pub connection: Connection,
-    /// Keeps them open; see [`settle`].
+    /// Keeps the files open; see [`settle`].
     _files: Vec<File>,
 }
 
-/// Makes the databases of one thread. `None` when the run was stopped before they were filled.
+/// Creates the databases of one thread. `None` if the run was stopped before they were filled.
 pub fn databases(
     spec: &SqliteSpec,
     library: &'static Library,
@@ -88,7 +88,7 @@ pub fn databases(
     }))
 }
 
-/// Sets the pragmas of one database and checks that SQLite took them.
+/// Sets the pragmas of one database and checks that they took effect.
 fn configure(
     spec: &SqliteSpec,
     connection: &Connection,
@@ -138,7 +138,7 @@ fn create(shape: TransactionShape, table: &str) -> String {
     format!("CREATE TABLE {table} (id {key}, value TEXT NOT NULL, creation_date LONG)")
 }
 
-/// Inserts the rows that the run begins with; false when it was stopped.
+/// Inserts the initial rows; returns false if the run was stopped.
 fn fill(
     spec: &SqliteSpec,
     connection: &Connection,
@@ -183,8 +183,8 @@ fn fill(
     Ok(true)
 }
 
-/// Leaves nothing to be written that the run did not write. The files stay open as long as the connection: closing any
-/// descriptor of a file drops all locks that this process has on it, those of SQLite too.
+/// Writes back all data of the preparation, so that only the run's writes remain. The files stay open as long as the
+/// connection: closing any descriptor of a file drops all locks that this process holds on it, including SQLite's.
 fn settle(
     spec: &SqliteSpec,
     connection: &Connection,

@@ -1,6 +1,6 @@
-//! The choices of an SQLite workload: library, operation, journal, keys, values and their like.
+//! The choices of an SQLite workload: library, operation, journal, keys, values and others.
 //!
-//! Each has one name, the same on the command line, in records and, where it is a pragma, in SQL.
+//! Each has one name, the same on the command line, in records and, for a pragma, in SQL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,33 +10,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::words::words;
 
-/// Where the library comes from.
+/// The source of the library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LibraryChoice {
-    /// The one inside this program.
+    /// The library bundled with this program.
     Bundled,
-    /// `libsqlite3.so.0`, as the system's linker finds it.
+    /// `libsqlite3.so.0`, as found by the system's linker.
     System,
     /// This shared object.
     File(PathBuf),
 }
 
-/// What a transaction does.
+/// The operation of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Adds rows.
+    /// Inserts rows.
     Insert,
-    /// Changes the value of rows.
+    /// Updates the value of rows.
     Update,
-    /// Removes rows.
+    /// Deletes rows.
     Delete,
-    /// One of the three, drawn for each transaction; the rest of 100 % deletes.
+    /// A random mix of the three, drawn per transaction; the rest of 100 % deletes.
     Mix {
-        /// Share of transactions that insert.
+        /// Percentage of insert transactions.
         insert_percent: u8,
-        /// Share of transactions that update.
+        /// Percentage of update transactions.
         update_percent: u8,
     },
 }
@@ -102,7 +102,7 @@ impl FromStr for LibraryChoice {
 }
 
 impl Operation {
-    /// True when rows must be there before the run.
+    /// True if rows must exist before the run.
     #[must_use]
     pub const fn needs_rows(self) -> bool {
         !matches!(self, Self::Insert)
@@ -110,7 +110,7 @@ impl Operation {
 }
 
 words! {
-    /// How a transaction can be undone (`PRAGMA journal_mode`).
+    /// Rollback journal mode (`PRAGMA journal_mode`).
     #[serde(rename_all = "lowercase")]
     Journal {
         /// A journal file, removed at commit.
@@ -123,22 +123,22 @@ words! {
         Wal = "wal",
         /// A journal in memory: a crash corrupts the database.
         Memory = "memory",
-        /// No journal: nothing can be undone.
+        /// No journal: no rollback.
         Off = "off",
     }
 }
 
 words! {
-    /// How often SQLite waits for the medium (`PRAGMA synchronous`).
+    /// How often SQLite syncs to the medium (`PRAGMA synchronous`).
     #[serde(rename_all = "lowercase")]
     Synchronous {
         /// Never.
         Off = "off",
-        /// At the moments that matter most.
+        /// At the most critical moments.
         Normal = "normal",
         /// At each commit.
         Full = "full",
-        /// At each commit, and of the folder after the journal is removed.
+        /// At each commit, and of the directory after the journal is removed.
         Extra = "extra",
     }
 }
@@ -147,7 +147,7 @@ words! {
     /// Inside or outside the timed window.
     #[serde(rename_all = "lowercase")]
     Place {
-        /// Part of the time that rates are computed from.
+        /// Part of the time on which rates are based.
         Inside = "inside",
         /// Not part of it.
         Outside = "outside",
@@ -155,21 +155,21 @@ words! {
 }
 
 words! {
-    /// How statements reach the library.
+    /// How statements are passed to the library.
     #[serde(rename_all = "lowercase")]
     StatementStyle {
-        /// Prepared once, with values bound: what applications do.
+        /// Prepared once, with bound values, as applications do.
         Prepared = "prepared",
-        /// As text, parsed and planned each time: what the original Mobibench does.
+        /// As text, parsed and planned each time, as the original Mobibench does.
         Text = "text",
     }
 }
 
 words! {
-    /// What a transaction is made of.
+    /// The structure of a transaction.
     #[serde(rename_all = "lowercase")]
     TransactionShape {
-        /// BEGIN, a statement for each table of each database, COMMIT: the original as it is today.
+        /// BEGIN, a statement for each table of each database, COMMIT: the current version of the original.
         Explicit = "explicit",
         /// One statement that is its own transaction, on one table with an AUTOINCREMENT key: the paper of 2013.
         Autocommit = "autocommit",
@@ -177,27 +177,27 @@ words! {
 }
 
 words! {
-    /// The rows that transactions meet.
+    /// The keys that transactions access.
     #[serde(rename_all = "lowercase")]
     KeyOrder {
         /// In ascending order.
         Sequential = "sequential",
-        /// Shuffled: inserts and deletes meet each key once; updates draw among the rows that exist.
+        /// Shuffled: inserts and deletes access each key once; updates draw among the existing rows.
         Random = "random",
-        /// As the original draws them after `srand(transaction)`: updates take `rand() % rows + 1` for each table, which
-        /// misses now and then, as the keys are 0 to rows - 1; inserts and deletes draw for each database until the key is
-        /// a fresh one.
+        /// As drawn by the original after `srand(transaction)`: updates use `rand() % rows + 1` for each table, which
+        /// occasionally misses, because the keys are 0 to rows - 1; inserts and deletes draw for each database until
+        /// the key is unused.
         Original = "original",
     }
 }
 
 words! {
-    /// What is written.
+    /// The written values.
     #[serde(rename_all = "lowercase")]
     Values {
-        /// 100 bytes that are different each time.
+        /// 100 bytes, different each time.
         Distinct = "distinct",
-        /// The same 100 bytes each time; newer SQLite does not write a row that an update leaves as it was.
+        /// The same 100 bytes each time; newer SQLite versions do not write a row that an update leaves unchanged.
         Constant = "constant",
     }
 }

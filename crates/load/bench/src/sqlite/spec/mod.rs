@@ -1,4 +1,4 @@
-//! The description of an SQLite workload, and the checks that need no library.
+//! The specification of an SQLite workload, and the checks that need no library.
 
 mod choices;
 
@@ -15,75 +15,75 @@ pub use self::choices::{
     Journal, KeyOrder, LibraryChoice, Operation, Place, StatementStyle, Synchronous, TransactionShape, Values,
 };
 
-/// More threads than this are a mistyped number.
+/// A larger number of threads is taken for a typing error.
 const THREADS_MAX: u32 = 1024;
-/// More tables than this are a mistyped number.
+/// A larger number of tables is taken for a typing error.
 const TABLES_MAX: u32 = 1000;
 /// SQLite attaches at most 125 databases, and no more than 10 unless it was built for more.
 const DATABASES_MAX: u32 = 126;
-/// Keys are 64-bit signed numbers; this leaves room for those that a mix inserts.
+/// Keys are 64-bit signed numbers; this leaves enough for those that a mix inserts.
 const TRANSACTIONS_MAX: u64 = 1 << 40;
 
-/// Fewest rows of a table that is updated or deleted from.
+/// Fewest rows of a table for updates or deletes.
 pub const ROWS_MIN: u64 = 296;
 /// Page size of every database.
 pub const PAGE_BYTES: u32 = 4096;
 /// Length of each value.
 pub const VALUE_BYTES: usize = 100;
 
-/// A workload on SQLite databases. There is no `Default`: every choice changes what the numbers mean.
+/// An SQLite workload. There is no `Default`: every choice changes the meaning of the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SqliteSpec {
-    /// An existing directory; the run makes one of its own inside.
+    /// An existing directory; the run creates its own directory inside.
     pub directory: PathBuf,
-    /// Which library runs the statements.
+    /// The library that runs the statements.
     pub library: LibraryChoice,
-    /// What a transaction does.
+    /// The operation of a transaction.
     pub operation: Operation,
     /// `PRAGMA journal_mode`.
     pub journal: Journal,
     /// `PRAGMA synchronous`.
     pub synchronous: Synchronous,
-    /// Transactions of each thread.
+    /// Transactions per thread.
     pub transactions: u64,
-    /// Each thread ends after so long with the transactions that it has done; that is no early end.
+    /// Each thread ends after this time with the transactions completed so far; the run still counts as complete.
     #[serde(default)]
     pub time_limit_us: Option<u64>,
     /// Think time after each transaction; never part of a transaction's latency.
     pub interval_us: u64,
-    /// Whether the timed window, and with it the rate, contains the think time.
+    /// Whether the timed window, and therefore the rate, includes the think time.
     pub interval_place: Place,
-    /// Tables of each database; a transaction has one statement for each.
+    /// Tables per database; a transaction has one statement for each.
     pub tables: u32,
-    /// Databases of each thread, joined by ATTACH; a transaction has one statement for each table of each.
+    /// Databases per thread, joined by ATTACH; a transaction has one statement for each table of each.
     pub databases: u32,
     /// Threads, each with its own databases and connection.
     pub threads: u32,
-    /// How statements reach the library.
+    /// How statements are passed to the library.
     pub style: StatementStyle,
-    /// What a transaction is made of.
+    /// The structure of a transaction.
     pub shape: TransactionShape,
-    /// The rows that transactions meet, in which order.
+    /// The keys that transactions access, and their order.
     pub keys: KeyOrder,
-    /// What is written.
+    /// The written values.
     pub values: Values,
-    /// Whether the timed window contains the checkpoint that ends a run in WAL mode.
+    /// Whether the timed window includes the checkpoint at the end of a run in WAL mode.
     pub checkpoint: Place,
     /// Whether system calls are counted, which slows them down.
     pub count_calls: CountCalls,
-    /// Decides random orders and contents: the same seed gives the same run.
+    /// Seed of random orders and contents: the same seed gives the same run.
     pub seed: u64,
-    /// Leaves the databases where they are and reports where.
+    /// Keeps the databases and reports their location.
     pub keep_files: bool,
-    /// Whether databases are the run's own or stay under names: prefix, thread, `_`, database.
+    /// Whether the databases are private to the run or persist under names: prefix, thread, `_`, database.
     #[serde(default)]
     pub files: FilePlacement,
-    /// With `Cold`, the caches of the machine are dropped before the window; SQLite's own have what it met before.
+    /// With `Cold`, the machine's caches are dropped before the window; SQLite's own cache keeps its content.
     #[serde(default = "as_is")]
     pub cache: Cache,
 }
 
-/// Older records say nothing of caches, which were left alone.
+/// Older records do not mention caches, which were left as they were.
 const fn as_is() -> Cache {
     Cache::AsIs
 }
@@ -92,7 +92,7 @@ impl SqliteSpec {
     /// Checks everything that needs no library and no system call.
     ///
     /// # Errors
-    /// [`BenchError::Spec`], naming the field, what was expected and what was found.
+    /// [`BenchError::Spec`] with the field, and the expected and found values.
     pub fn validate(&self) -> Result<(), BenchError> {
         let within = |field, value: u64, max: u64| {
             if (1..=max).contains(&value) {
@@ -143,17 +143,17 @@ impl SqliteSpec {
         }
     }
 
-    /// Statements of each transaction, BEGIN and COMMIT not counted.
+    /// Statements per transaction, without BEGIN and COMMIT.
     #[must_use]
     pub fn statements(&self) -> u64 {
         u64::from(self.tables) * u64::from(self.databases)
     }
 
-    /// Space that the run needs, roughly: rows with their page share, and journals.
+    /// Approximate space that the run needs: rows with their share of pages, and journals.
     #[must_use]
     pub(crate) fn space_bytes(&self) -> u64 {
         const ROW_BYTES: u64 = 160;
-        // A write-ahead log is begun anew after 1000 pages, unless a transaction is larger.
+        // A write-ahead log restarts after 1000 pages, unless a transaction is larger.
         const JOURNAL_BYTES_MAX: u64 = 1100 * 4096;
         let rows = self.rows_before().saturating_add(self.transactions);
         let tables = u64::from(self.tables);
