@@ -1,9 +1,9 @@
 //! A barrier that releases all workers together, or cancels the run for all.
 //!
-//! A plain barrier would hang the run when one of the threads cannot be started. And a condition variable hands its lock
-//! from one woken thread to the next: with more threads than processors each begins to work before it lets the next one
-//! begin, so that the last of eight starts many time slices after the first. Here one call of the kernel makes all of
-//! them runnable, and none needs anything of another.
+//! A plain barrier would hang the run if one of the threads cannot be started. A condition variable hands its lock
+//! from one woken thread to the next: with more threads than processors, each thread starts to work before it lets
+//! the next one start, so the last of eight starts many time slices after the first. Here one system call makes all
+//! threads runnable, and none depends on another.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -38,12 +38,12 @@ impl StartBarrier {
         }
     }
 
-    /// Called by a worker: says that it is ready and waits. False when the run was cancelled.
+    /// Called by a worker: reports that it is ready, and waits. Returns false if the run was cancelled.
     pub fn wait(&self) -> bool {
         self.wait_as_one_of(u32::MAX)
     }
 
-    /// The same; the last of `all` opens the barrier.
+    /// Like [`Self::wait`]; the last of `all` opens the barrier.
     fn wait_as_one_of(&self, all: u32) -> bool {
         let before = self.ready.fetch_add(1, Ordering::AcqRel) & !DECIDED;
         wake_all(&self.ready);
@@ -60,7 +60,7 @@ impl StartBarrier {
     pub fn wait_for(&self, workers: u32) {
         loop {
             let ready = self.ready.load(Ordering::Acquire);
-            // A decision is above every number of workers.
+            // The flag of a decision exceeds every number of workers.
             if ready >= workers {
                 return;
             }
@@ -68,17 +68,17 @@ impl StartBarrier {
         }
     }
 
-    /// Releases the workers, unless one of them has cancelled the run.
+    /// Releases the workers, unless the run was cancelled.
     pub fn open(&self) {
         self.decide(OPEN);
     }
 
-    /// Cancels the run: a worker could not be made ready.
+    /// Cancels the run: a worker could not be prepared.
     pub fn cancel(&self) {
         self.decide(CANCELLED);
     }
 
-    /// The first decision stands.
+    /// The first decision is final.
     fn decide(&self, decision: u32) {
         let is_first = self
             .decision
@@ -92,18 +92,18 @@ impl StartBarrier {
     }
 }
 
-/// Returns when the word has changed, and sometimes before.
+/// Returns when the word has changed, or spuriously.
 fn sleep_while(word: &AtomicU32, value: u32) {
     match futex::wait(word, futex::Flags::PRIVATE, value, None) {
-        // Changed already, or a signal came: the caller looks again.
+        // The word has already changed, or a signal arrived: the caller checks again.
         Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
-        // A kernel that forbids the call: the caller looks again, and does nothing else meanwhile.
+        // A kernel that forbids the call: the caller polls.
         Err(_) => std::thread::yield_now(),
     }
 }
 
 fn wake_all(word: &AtomicU32) {
-    // Nobody to wake is no error, and there is no other one for a word that exists.
+    // A wake without waiters is not an error, and a valid word has no other one.
     let _ = futex::wake(word, futex::Flags::PRIVATE, EVERYBODY);
 }
 
@@ -115,7 +115,7 @@ pub struct CommonStart {
 }
 
 impl CommonStart {
-    /// For so many workloads.
+    /// Creates a barrier for this number of workloads.
     pub const fn of(workloads: u32) -> Self {
         Self {
             barrier: StartBarrier::new(),
@@ -123,12 +123,12 @@ impl CommonStart {
         }
     }
 
-    /// Called by each workload when it is ready; false when one of them will not come.
+    /// Called by each workload when it is ready; returns false if one of them was cancelled.
     pub fn meet(&self) -> bool {
         self.barrier.wait_as_one_of(self.workloads)
     }
 
-    /// One of the workloads will not come.
+    /// Cancels the start: one of the workloads cannot take part.
     pub fn cancel(&self) {
         self.barrier.cancel();
     }

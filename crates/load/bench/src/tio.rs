@@ -1,11 +1,11 @@
-//! The workload of tiobench: four phases on the same files, one file for each thread.
+//! The workload of tiobench: four phases on the same files, one file per thread.
 //!
-//! The phases, in the order of the original: sequential write (allocating), random write, sequential read, random
-//! read. Each has its own timed window, which ends with the sync and the close of every file. Random records are drawn
-//! with replacement, as the original does. The page cache is left as it is unless the run asks for a cold one before
-//! each phase that reads.
+//! The phases, in the original's order: sequential write (allocating), random write, sequential read, random read.
+//! Each has its own timed window, which ends with the sync and the close of every file. Random records are drawn with
+//! replacement, as in the original. The page cache is left as it is unless the run requests a cold one before each
+//! read phase.
 //!
-//! Done otherwise than the original: files are empty and not sparse when the first phase begins, times are of a
+//! Differences from the original: files are empty instead of sparse when the first phase begins, times are of a
 //! monotonic clock, and an error ends the run.
 
 use std::path::PathBuf;
@@ -23,45 +23,46 @@ use crate::spec::{Cache, FileSpec, FinalSync, Mode, Order, Pattern, WriteTarget}
 use crate::start_barrier::CommonStart;
 use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
-/// Operations that take longer are counted apart, as in the original.
+/// Slower operations are counted separately, as in the original.
 const SLOW_NS: u64 = 2_000_000_000;
 
-/// Operations that take longer still.
+/// Operations slower than this are counted separately again.
 const VERY_SLOW_NS: u64 = 10_000_000_000;
 
 const GIB: u64 = 1 << 30;
 
-/// A run of the four phases. There is no `Default`: see [`TioSpec::sequential`] and [`TioSpec::random`].
+/// The specification of a run of the four phases. There is no `Default`: see [`TioSpec::sequential`] and
+/// [`TioSpec::random`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TioSpec {
-    /// An existing directory; the run makes one of its own inside.
+    /// An existing directory; the run creates its own directory inside.
     pub directory: PathBuf,
-    /// Bytes of all files together; a multiple of block times threads.
+    /// Total size of all files; a multiple of block times threads.
     pub total_bytes: u64,
     /// Size of each operation.
     pub block_bytes: u64,
-    /// Threads, each with a file.
+    /// Threads, each with its own file.
     pub threads: u32,
-    /// Operations of each thread in a random phase; `None` for as many as its file has blocks.
+    /// Operations per thread in a random phase; `None` for the number of blocks in its file.
     pub random_operations: Option<u64>,
-    /// How data reaches the files: buffered, sync, direct or mmap.
+    /// I/O mode: buffered, sync, direct or mmap.
     pub mode: Mode,
-    /// Page cache before each phase that reads: `AsIs` or `Cold`.
+    /// Page cache before each read phase: `AsIs` or `Cold`.
     pub cache: Cache,
-    /// Decides random orders and contents.
+    /// Seed of random orders and contents.
     pub seed: u64,
 }
 
 impl TioSpec {
     /// `tio_seq` of the packed-command study: 2 GB in blocks of 8 MB by one thread (published); powers of 1024
-    /// (assumed), all else as tiobench has it.
+    /// (assumed), all other settings as in tiobench.
     #[must_use]
     pub const fn sequential(directory: PathBuf) -> Self {
         Self::of(directory, 8 << 20, 1)
     }
 
     /// `tio_rand` of the packed-command study: 2 GB in blocks of 4 KB by four threads (published); powers of 1024
-    /// (assumed), all else as tiobench has it.
+    /// (assumed), all other settings as in tiobench.
     #[must_use]
     pub const fn random(directory: PathBuf) -> Self {
         Self::of(directory, 4096, 4)
@@ -137,18 +138,18 @@ impl TioSpec {
 /// One of the four phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TioPhase {
-    /// Each file from its beginning to its end; allocates.
+    /// Each file from start to end; allocates.
     SequentialWrite,
     /// Blocks drawn with replacement.
     RandomWrite,
-    /// Each file from its beginning to its end.
+    /// Each file from start to end.
     SequentialRead,
     /// Blocks drawn with replacement.
     RandomRead,
 }
 
 impl TioPhase {
-    /// In the order in which they run.
+    /// All phases, in execution order.
     pub const ALL: [Self; 4] = [
         Self::SequentialWrite,
         Self::RandomWrite,
@@ -181,22 +182,22 @@ impl TioPhase {
     }
 }
 
-/// What the phases did. A stopped run has fewer of them, and the last one is partial.
+/// The outcome of the phases. A stopped run has fewer of them, and the last one is partial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TioOutcome {
-    /// The run.
+    /// The specification of the run.
     pub spec: TioSpec,
-    /// Each phase that began.
+    /// Each phase that was started.
     pub phases: Vec<(TioPhase, FileOutcome)>,
-    /// Why the test directory is still there, when removing it failed.
+    /// Why the test directory could not be removed.
     pub leftover: Option<String>,
 }
 
-/// Runs the four phases. Raising `stop` ends the run early with a partial outcome; the test directory is removed in
-/// every case.
+/// Runs the four phases. Raising `stop` ends the run early with a partial outcome; the test directory is always
+/// removed.
 ///
 /// # Errors
-/// Before anything is touched: a contradiction in the description, too little space. Later: any call that failed.
+/// Before anything is touched: a contradiction in the specification, too little space. Later: any call that failed.
 pub fn run(spec: &TioSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<TioOutcome, BenchError> {
     spec.validate()?;
     let first = spec.phase(TioPhase::SequentialWrite);
@@ -221,33 +222,33 @@ pub fn run(spec: &TioSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result
     })
 }
 
-/// One line of the table.
+/// One line of the original's table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TioLine {
-    /// Which phase.
+    /// The phase.
     pub phase: TioPhase,
-    /// 10^6 bytes a second over the whole window.
+    /// 10^6 bytes per second over the whole window.
     pub mb_per_s: f64,
-    /// Processor time of the workers, as a share of one processor.
+    /// Processor time of the workers, as a percentage of one processor.
     pub cpu_percent: f64,
     /// Mean latency of an operation.
     pub mean_ms: f64,
     /// Largest latency of an operation.
     pub max_ms: f64,
-    /// Operations above 2 s.
+    /// Percentage of operations slower than 2 s.
     pub slow_percent: f64,
-    /// Operations above 10 s.
+    /// Percentage of operations slower than 10 s.
     pub very_slow_percent: f64,
 }
 
 impl TioOutcome {
-    /// True when every phase ran to its end.
+    /// True if every phase was completed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.phases.len() == TioPhase::ALL.len() && self.phases.iter().all(|(_, outcome)| outcome.complete)
     }
 
-    /// The phases as the original prints them.
+    /// The phases in the original's format.
     #[must_use]
     pub fn lines(&self) -> Vec<TioLine> {
         self.phases
@@ -256,7 +257,7 @@ impl TioOutcome {
             .collect()
     }
 
-    /// The lines as a table for people.
+    /// The lines as a human-readable table.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = String::from(
@@ -279,7 +280,7 @@ impl TioOutcome {
 }
 
 impl Measurement for TioOutcome {
-    /// One sample for each phase; counters are those of the phases, named for them.
+    /// One sample per phase; counters are those of the phases, prefixed with the phase's name.
     fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
         let mut outcome = Outcome::new("tio", &self.spec, &self.spec.directory);
         outcome.complete = self.is_complete();

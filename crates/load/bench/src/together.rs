@@ -1,7 +1,8 @@
-//! Several file workloads at the same time: each prepares by itself, and their windows begin at one start line.
+//! Runs several file workloads concurrently: each is prepared separately, and their windows begin at one start
+//! barrier.
 //!
-//! What the system counts (processors, block device) is of all of them together in each outcome, as there is one
-//! machine. A workload that fails ends the others.
+//! System-wide counters (processors, block device) cover all workloads together in each outcome, because they share
+//! one machine. A workload that fails ends the others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -14,19 +15,19 @@ use crate::progress::{Phase, Progress};
 use crate::spec::FileSpec;
 use crate::start_barrier::CommonStart;
 
-/// How soon a stop reaches the workloads.
+/// Interval at which a stop is passed on to the workloads.
 const STOP_SEEN_WITHIN: Duration = Duration::from_millis(50);
 
-/// Runs workloads at the same time; outcomes in their order.
+/// Runs workloads at the same time; returns their outcomes in the order of `specs`.
 ///
 /// # Errors
-/// The first of [`crate::run`]; the others are then stopped, and their files removed.
+/// The first error of [`crate::run`]; the other workloads are then stopped, and their files removed.
 pub fn run_together(
     specs: &[FileSpec],
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<Vec<FileOutcome>, BenchError> {
-    // Before any of them makes a file.
+    // All are validated before any of them creates a file.
     specs.iter().try_for_each(FileSpec::validate)?;
     let line = CommonStart::of(u32::try_from(specs.len()).unwrap_or(u32::MAX));
     let all = Shares::new(specs.len(), progress);
@@ -39,7 +40,7 @@ pub fn run_together(
                 .name(format!("workload-{number}"))
                 .spawn_scoped(scope, move || {
                     let outcome = run_with(spec, line, &share, stop_all);
-                    // Whoever ends without having come to the line would be waited for.
+                    // The others would wait for a workload that ends before it reaches the barrier.
                     line.cancel();
                     // The receiver outlives the scope, so this cannot fail.
                     let _ = ended.send((number, outcome));
@@ -78,7 +79,7 @@ fn collected(
                     stop_all.store(true, Ordering::Relaxed);
                 }
             }
-            // All have ended; one that panicked passes the panic on by the scope.
+            // All have ended; the scope propagates a panic.
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
@@ -88,7 +89,7 @@ fn collected(
     }
 }
 
-/// What each workload reports, shown as one: the earliest phase, and the amounts of those that are in it.
+/// Combines the workloads' progress into one: the earliest phase, and the amounts of the workloads in it.
 struct Shares<'run> {
     reported: Mutex<Vec<Option<(Phase, u64, u64)>>>,
     progress: &'run dyn Progress,
@@ -132,7 +133,7 @@ impl Progress for Share<'_> {
     }
 }
 
-/// Phases of a file workload, in their order.
+/// Position of a phase in a file workload.
 const fn place(phase: Phase) -> u8 {
     match phase {
         Phase::Prepare => 0,

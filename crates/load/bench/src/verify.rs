@@ -1,8 +1,8 @@
-//! Comparison of what a file holds with what was written.
+//! Verification: compares a file's content with the data written.
 //!
-//! Content is a function of seed, offset and generation (see [`crate::data`]), so the only thing to remember is how
-//! often each record was written: four bytes for each. That holds for any order of overlapping writes, and finds a
-//! write that was lost as well as one that went to a wrong place.
+//! Content is a function of seed, offset and generation (see [`crate::data`]), so only the number of writes of each
+//! record must be stored: four bytes per record. This works for any order of overlapping writes, and detects lost
+//! writes as well as misplaced ones.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,30 +15,30 @@ use crate::error::BenchError;
 use crate::progress::{Phase, Progress};
 use crate::spec::{FileSpec, Pattern};
 
-/// How often each record of a worker's part was written.
+/// The number of writes of each record in a worker's region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Generations {
     written: Vec<u32>,
 }
 
 impl Generations {
-    /// None was written.
+    /// All records are unwritten.
     pub fn new(records: u64) -> Self {
         Self {
             written: vec![0; place_of(records)],
         }
     }
 
-    /// How often the record was written.
+    /// The number of writes of a record.
     pub fn of(&self, record: u64) -> u32 {
         self.written.get(place_of(record)).copied().unwrap_or(0)
     }
 
-    /// One more write of the record, and which one it is.
+    /// Counts another write of the record, and returns its generation.
     pub fn next(&mut self, record: u64) -> u32 {
         let place = place_of(record);
         if place >= self.written.len() {
-            // An append that goes on for as long as the clock runs.
+            // A time-based append continues beyond the expected size.
             self.written.resize(place + 1, 0);
         }
         let generation = &mut self.written[place];
@@ -55,7 +55,7 @@ fn place_of(record: u64) -> usize {
     usize::try_from(record).expect("a table of records is in memory")
 }
 
-/// The content that the records of one worker must have.
+/// The expected content of a worker's records.
 #[derive(Debug)]
 pub struct Expected {
     written: Content,
@@ -63,18 +63,18 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Of the worker `index`, whose part lies in the file `number`.
+    /// For worker `index`, whose region lies in the file of that worker.
     pub fn new(spec: &FileSpec, index: u32) -> Self {
         let record = place_of(spec.record_bytes);
         Self {
             written: Content::written(record, spec.data, written_seed(spec, index)),
-            // An append works behind what was prepared.
+            // An append writes after the prepared content.
             prepared: (spec.starts_with_content() && spec.pattern != Pattern::Append)
                 .then(|| Content::prepared(record, spec.data, prepared_seed(spec, spec.file_of(index)))),
         }
     }
 
-    /// The content of the record at `offset`; `None` where nothing was ever written.
+    /// The content of the record at `offset`; `None` if it was never written.
     pub fn at(&mut self, offset: u64, generation: u32) -> Option<&[u8]> {
         if generation > 0 {
             Some(self.written.at(offset, generation))
@@ -84,18 +84,18 @@ impl Expected {
     }
 }
 
-/// Seed of what the worker `index` writes.
+/// Seed of the data written by worker `index`.
 pub fn written_seed(spec: &FileSpec, index: u32) -> u64 {
     spec.seed.wrapping_add(u64::from(index))
 }
 
-/// Seed of what the file `number` holds before the workload: other content, so that overwriting changes it.
+/// Seed of the initial content of file `number`: it differs from the written data, so that overwriting changes it.
 pub fn prepared_seed(spec: &FileSpec, number: u32) -> u64 {
     const PREPARED: u64 = 0x7072_6570_0000_0000;
     spec.seed.wrapping_add(u64::from(number)) ^ PREPARED
 }
 
-/// Fails when a record is not what it must be.
+/// Fails if a record differs from the expected content.
 pub fn compare(path: &Path, offset: u64, expected: &[u8], found: &[u8]) -> Result<(), BenchError> {
     if expected == found {
         return Ok(());
@@ -117,16 +117,16 @@ pub fn compare(path: &Path, offset: u64, expected: &[u8], found: &[u8]) -> Resul
     })
 }
 
-/// What reading back found.
+/// The result of reading back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadBack {
-    /// Records compared.
+    /// Number of compared records.
     pub records: u64,
-    /// Their bytes.
+    /// Number of compared bytes.
     pub bytes: u64,
 }
 
-/// Reads every record that was written or prepared, of all workers, and compares it.
+/// Reads and compares every written or prepared record of all workers.
 pub fn read_back(
     spec: &FileSpec,
     files: &[PathBuf],

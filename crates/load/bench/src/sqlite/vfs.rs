@@ -1,13 +1,13 @@
-//! SQLite's own file layer, with a clock around each sync and a count of each write.
+//! A wrapper VFS that times each sync and counts each write of SQLite.
 //!
-//! The layer is a copy of the library's default one that differs in one function: after the real open of a file, the
-//! file's methods are replaced by a copy that differs in two, sync and write. All else goes where it always goes, so that
-//! nothing is added to it. What was done is kept apart for each thread: [`begin`] and [`take`] see the calling thread's.
+//! It is a copy of the library's default VFS that differs in one function: after the real open of a file, the file's
+//! methods are replaced by a copy that differs in two, sync and write. All other methods are called directly, without
+//! overhead. The counts are per thread: [`begin`] and [`take`] apply to the calling thread.
 //!
-//! What it counts are the calls of SQLite's core. Syncs of a folder, which the default layer makes by itself when it
-//! creates or removes a journal, are inside the time of the sync or the removal and are not counted.
+//! The calls counted are those of SQLite's core. Directory syncs, which the default VFS makes by itself when it
+//! creates or removes a journal, are part of the time of the sync or the removal and are not counted.
 //!
-//! JUSTIFICATION for `unsafe`: it is the C interface that SQLite has for this. Counting from outside (trace points, a
+//! JUSTIFICATION for `unsafe`: this is SQLite's C interface for the purpose. Counting from outside (trace points, a
 //! tracer) needs privileges or slows the run down.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -22,41 +22,41 @@ use super::library::Functions;
 use crate::clock::Clock;
 use crate::latencies::LatencyCounter;
 
-/// Name under which the layer is registered and opened.
+/// Name under which the VFS is registered and opened.
 const NAME: &std::ffi::CStr = c"tidegate-timed";
 
-/// The default layer has one set of methods for each way of locking; few are ever used.
+/// The default VFS has one method table per locking style; few are ever used.
 const METHOD_SETS_MAX: usize = 8;
 
-/// The newest form of `sqlite3_io_methods` that the copy can hold.
+/// The newest version of `sqlite3_io_methods` that the copy can hold.
 const METHODS_VERSION_MAX: c_int = 3;
 
-/// What SQLite did to its files, in one thread.
+/// SQLite's file operations in one thread.
 #[derive(Clone, Debug, Default)]
 pub struct FileWork {
-    /// Time of each sync.
+    /// Latencies of syncs.
     pub syncs: LatencyHistogram,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes of those.
+    /// Bytes of those writes.
     pub written_bytes: u64,
 }
 
 thread_local! {
-    /// Time of each sync since [`begin`]; `None` when nobody asked.
+    /// Latency of each sync since [`begin`]; `None` if the thread is not counted.
     static SYNCS: RefCell<Option<(Clock, LatencyCounter)>> = const { RefCell::new(None) };
     static WRITES: Cell<u64> = const { Cell::new(0) };
     static WRITTEN_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Begins to count for this thread.
+/// Starts counting for this thread.
 pub fn begin() {
     SYNCS.set(Some((Clock::best(), LatencyCounter::new())));
     WRITES.set(0);
     WRITTEN_BYTES.set(0);
 }
 
-/// What this thread did since [`begin`]; ends counting.
+/// Stops counting, and returns this thread's counts since [`begin`].
 pub fn take() -> FileWork {
     FileWork {
         syncs: SYNCS
@@ -68,29 +68,29 @@ pub fn take() -> FileWork {
     }
 }
 
-/// Proof that the layer is registered with a library.
+/// Proof that the VFS is registered with a library.
 pub struct TimedVfs(());
 
-/// What SQLite is given: it knows the first field alone, and hands its address back.
+/// The structure passed to SQLite, which knows only its first field and hands its address back.
 #[repr(C)]
 struct Layer {
-    /// The library writes the link to the next layer.
+    /// The library writes the link to the next VFS.
     vfs: UnsafeCell<sqlite3_vfs>,
     original: *mut sqlite3_vfs,
     methods: [OnceLock<TimedMethods>; METHOD_SETS_MAX],
 }
 
-/// Methods of a file: the copy, and what it was copied from. SQLite knows the first field alone.
+/// Method table of a file: the copy and its original. SQLite knows only the first field.
 #[repr(C)]
 struct TimedMethods {
     timed: sqlite3_io_methods,
     original: *const sqlite3_io_methods,
 }
 
-// SAFETY: all pointers in it are to structures of the library that live as long as it does and are never written to
-// after registration, except the list link `pNext`, which the library alone touches, under its own lock.
+// SAFETY: all pointers in it are to structures of the library that live as long as it does and are never written
+// after registration, except the list link `pNext`, which only the library touches, under its own lock.
 unsafe impl Send for Layer {}
-// SAFETY: as above; the sets of methods are filled once each, under the lock of `OnceLock`.
+// SAFETY: as above; each method table is filled once, under the lock of `OnceLock`.
 unsafe impl Sync for Layer {}
 // SAFETY: both pointers are to tables of functions that never change and may be read from any thread.
 unsafe impl Send for TimedMethods {}
@@ -98,14 +98,14 @@ unsafe impl Send for TimedMethods {}
 unsafe impl Sync for TimedMethods {}
 
 impl TimedVfs {
-    /// Registers the layer, not as the default one.
+    /// Registers the VFS, not as the default.
     pub fn register(functions: &Functions) -> Result<Self, String> {
-        // SAFETY: null asks for the default layer; the library is initialised.
+        // SAFETY: null requests the default VFS; the library is initialized.
         let original = unsafe { (functions.vfs_find)(ptr::null()) };
         if original.is_null() {
             return Err("it has no default file layer".to_owned());
         }
-        // SAFETY: the library gave the pointer; a registered layer stays where it is.
+        // SAFETY: the pointer comes from the library; a registered VFS is never moved.
         let mut vfs = unsafe { *original };
         vfs.zName = NAME.as_ptr();
         vfs.pNext = ptr::null_mut();
@@ -115,8 +115,8 @@ impl TimedVfs {
             original,
             methods: Default::default(),
         }));
-        // SAFETY: the pointer was just made from a box that is never freed; the library keeps it and owns `pNext`.
-        // Handing out the whole layer's address lets `open` come back from its first field to the rest.
+        // SAFETY: the pointer was just created from a box that is never freed; the library keeps it and owns `pNext`.
+        // Passing the whole layer's address lets `open` get from its first field to the rest.
         let status = unsafe { (functions.vfs_register)(layer.cast(), 0) };
         if status != SQLITE_OK {
             return Err(format!("it refused a file layer of ours: SQLite error {status}"));
@@ -135,7 +135,7 @@ impl TimedVfs {
 }
 
 impl Layer {
-    /// The copy of a set of methods; `None` when there are more kinds than expected: those are not timed.
+    /// The copy of a method table; `None` if there are more tables than expected: their files are not timed.
     fn timed(&self, original: *const sqlite3_io_methods) -> Option<&TimedMethods> {
         for slot in &self.methods {
             let set = slot.get_or_init(|| TimedMethods {
@@ -151,8 +151,8 @@ impl Layer {
 }
 
 fn copied(original: *const sqlite3_io_methods) -> sqlite3_io_methods {
-    // SAFETY: the library gave the table; its version says how much of the structure exists, and older ones are shorter
-    // than ours, so that fields are read one by one, and those of newer versions only where there are any.
+    // SAFETY: the table comes from the library; its version tells how much of the structure exists. Older versions
+    // are shorter than ours, so fields are read one by one, and those of newer versions only if they exist.
     unsafe {
         let version = (*original).iVersion;
         sqlite3_io_methods {
@@ -183,10 +183,10 @@ fn copied(original: *const sqlite3_io_methods) -> sqlite3_io_methods {
     }
 }
 
-/// Opens a file as the default layer does, then puts the timed methods in the place of its own.
+/// Opens a file like the default VFS, then replaces its methods by the timed ones.
 ///
 /// # Safety
-/// Called by SQLite alone, with the layer that was registered and a file that it allocated.
+/// Called only by SQLite, with the registered VFS and a file that it allocated.
 unsafe extern "C" fn open(
     vfs: *mut sqlite3_vfs,
     name: *const c_char,
@@ -194,37 +194,37 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite hands back the address that was registered, which is that of a whole, leaked `Layer`.
+    // SAFETY: SQLite hands back the registered address, which is that of a whole, leaked `Layer`.
     let layer = unsafe { &*vfs.cast_const().cast::<Layer>() };
-    // SAFETY: the default layer is registered and never goes away.
+    // SAFETY: the default VFS is registered and never removed.
     let Some(original) = (unsafe { (*layer.original).xOpen }) else {
         return SQLITE_IOERR;
     };
-    // SAFETY: the arguments are SQLite's own, for a layer that needs the same room for a file.
+    // SAFETY: the arguments are SQLite's own, for a VFS that needs the same space for a file.
     let status = unsafe { original(layer.original, name, file, flags, out_flags) };
-    // SAFETY: SQLite allocated the file, and the default layer has set its methods, to null when it failed early.
+    // SAFETY: SQLite allocated the file, and the default VFS has set its methods, to null if it failed early.
     let methods = unsafe { (*file).pMethods };
     if !methods.is_null()
         && let Some(set) = layer.timed(methods)
     {
-        // SAFETY: as above; the set lives as long as the process. Its first field is what SQLite expects, and the address
-        // is that of the whole set, so that the two methods find the rest.
+        // SAFETY: as above; the table lives as long as the process. Its first field is the one that SQLite expects,
+        // and the address is that of the whole `TimedMethods`, so that the two methods can access the rest.
         unsafe { (*file).pMethods = ptr::from_ref(set).cast() };
     }
     status
 }
 
-/// The methods that a file had before.
+/// The original methods of a file.
 ///
 /// # Safety
 /// `file` was opened by [`open`] and is not closed.
 unsafe fn original_of(file: *mut sqlite3_file) -> *const sqlite3_io_methods {
-    // SAFETY: these two functions are reached through a `TimedMethods` alone, which `pMethods` points to.
+    // SAFETY: these two functions are only called through a `TimedMethods`, to which `pMethods` points.
     unsafe { (*(*file).pMethods.cast::<TimedMethods>()).original }
 }
 
 /// # Safety
-/// Called by SQLite alone, with a file that [`open`] has opened.
+/// Called only by SQLite, with a file that [`open`] has opened.
 unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
     // SAFETY: promised by the caller; the table is the library's and never changes.
     let Some(original) = (unsafe { (*original_of(file)).xSync }) else {
@@ -242,7 +242,7 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
 }
 
 /// # Safety
-/// Called by SQLite alone, with a file that [`open`] has opened.
+/// Called only by SQLite, with a file that [`open`] has opened.
 unsafe extern "C" fn write(
     file: *mut sqlite3_file,
     content: *const c_void,

@@ -1,6 +1,6 @@
-//! One thread of an SQLite workload, from the start line to the checkpoint.
+//! One thread of an SQLite workload, from the start barrier to the checkpoint.
 //!
-//! Everything that a transaction needs is put together before its clock starts: keys, values, the text of its statements.
+//! A transaction's keys, values and statement text are prepared before its clock starts.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -21,27 +21,27 @@ use crate::processor::WorkerUse;
 use crate::start_barrier::StartBarrier;
 use crate::worker::Counter;
 
-/// A thread that thinks long looks this often whether it is to stop.
+/// Interval at which a thread in a long think time checks the stop flags.
 const THINK_AT_ONCE: Duration = Duration::from_millis(50);
 
-/// How often a worker reports, in time spent on transactions.
+/// Interval of a worker's progress reports, in time spent on transactions.
 const REPORT_EVERY_NS: u64 = 100_000_000;
 
-/// Everything a worker needs, made before the timed window.
+/// A worker's state, prepared before the timed window.
 pub struct Worker<'run> {
     pub spec: &'run SqliteSpec,
     pub index: u32,
     pub databases: Databases,
 }
 
-/// What all workers see.
+/// State shared by all workers.
 pub struct Shared<'run> {
     pub barrier: StartBarrier,
-    /// Raised by the caller.
+    /// Set by the caller.
     pub stop: &'run AtomicBool,
-    /// Raised by a worker that failed: the others need not go on.
+    /// Set by a worker that failed: the others stop.
     pub failed: AtomicBool,
-    /// Transactions done, one counter for each worker.
+    /// Completed transactions, one counter per worker.
     pub done: Vec<Counter>,
 }
 
@@ -51,33 +51,33 @@ impl Shared<'_> {
     }
 }
 
-/// What the transactions of one worker did.
+/// The transactions of one worker.
 pub struct Work {
-    /// By [`place_of`].
+    /// Latencies, indexed by [`place_of`].
     pub kinds: [LatencyCounter; 3],
     pub unchanged_statements: u64,
-    /// On the clock of the latencies, as all points of the window: they are compared.
+    /// On the same clock as the latencies and all other times of the window, so that they can be compared.
     pub began_ns: u64,
     pub worked_ns: u64,
     pub thought_ns: u64,
     pub complete: bool,
-    /// Rows that each table should have.
+    /// Expected number of rows in each table.
     pub rows: u64,
 }
 
-/// What one worker did.
+/// The outcome of one worker.
 pub struct WorkerOutcome {
     pub work: Work,
     pub checkpointed_ns: u64,
     pub files: FileWork,
     pub usage: Option<WorkerUse>,
-    /// For what comes after the window.
+    /// The databases, for the steps after the window.
     pub databases: Databases,
 }
 
 impl Worker<'_> {
-    /// Makes everything ready, calls `start`, works and checkpoints. `None` when `start` says that the run was cancelled.
-    /// `report` is called every now and then while it works, between transactions.
+    /// Prepares the statements, calls `start`, runs the transactions and checkpoints. Returns `None` if `start`
+    /// reports that the run was cancelled. `report` is called periodically between transactions.
     pub fn run(
         self,
         shared: &Shared<'_>,
@@ -109,12 +109,12 @@ impl Worker<'_> {
     }
 }
 
-/// Writes the logs of all databases back.
+/// Writes back the logs of all databases.
 pub fn checkpoint(spec: &SqliteSpec, connection: &Connection) -> Result<(), BenchError> {
     (0..spec.databases).try_for_each(|database| connection.checkpoint(&schema(database)))
 }
 
-/// The transactions of one thread and what they did so far.
+/// The transactions of one thread and their counts so far.
 struct Transactions<'run> {
     spec: &'run SqliteSpec,
     index: u32,
@@ -122,14 +122,14 @@ struct Transactions<'run> {
     plan: Plan,
     values: ValueStream,
     runner: Runner<'run>,
-    /// By place of their kind.
+    /// Latencies, indexed by [`place_of`].
     kinds: [LatencyCounter; 3],
     unchanged_statements: u64,
     thought_ns: u64,
     clock: Clock,
 }
 
-/// How transactions reach the library.
+/// How transactions are passed to the library.
 enum Runner<'run> {
     Text(TextRunner),
     Prepared(Box<PreparedRunner<'run>>),
@@ -159,7 +159,7 @@ impl<'run> Transactions<'run> {
         })
     }
 
-    /// Runs the transactions and says when and how.
+    /// Runs the transactions and returns their times and counts.
     fn work(mut self, shared: &Shared<'_>, report: impl Fn()) -> Result<Work, BenchError> {
         vfs::begin();
         let began_ns = self.clock.now_ns();
@@ -176,7 +176,8 @@ impl<'run> Transactions<'run> {
         })
     }
 
-    /// All transactions, or those for which there is time; false when the run was stopped before the last.
+    /// Runs all transactions, or as many as the time limit allows; returns false if the run was stopped before the
+    /// last.
     fn run(&mut self, shared: &Shared<'_>, report: impl Fn()) -> Result<bool, BenchError> {
         let mut unreported_ns = 0;
         let statements = self.spec.statements();
@@ -202,7 +203,7 @@ impl<'run> Transactions<'run> {
             };
             self.kinds[place_of(kind)].add(latency_ns);
             let changed = self.connection.changes();
-            // The library's count has 31 bits and may wrap.
+            // The difference of the library's counts is taken modulo 2^31, because the count may wrap.
             let changed_now = changed.wrapping_sub(changes) & 0x7FFF_FFFF;
             self.unchanged_statements += statements.saturating_sub(changed_now);
             changes = changed;
@@ -220,7 +221,7 @@ impl<'run> Transactions<'run> {
         Ok(true)
     }
 
-    /// Waits for the interval, or until the run is over; gives the time that passed.
+    /// Waits for the think time, or until the run is over; returns the elapsed time.
     fn think(&mut self, shared: &Shared<'_>) -> u64 {
         let began = Instant::now();
         let interval = Duration::from_micros(self.spec.interval_us);
@@ -237,7 +238,7 @@ impl<'run> Transactions<'run> {
     }
 }
 
-/// Place of a kind in [`Work::kinds`].
+/// Index of a kind in [`Work::kinds`].
 pub const fn place_of(kind: Kind) -> usize {
     match kind {
         Kind::Insert => 0,
@@ -246,7 +247,7 @@ pub const fn place_of(kind: Kind) -> usize {
     }
 }
 
-/// Puts a whole transaction into one text, as the original does.
+/// Composes a whole transaction as one text, as the original does.
 struct TextRunner {
     shape: TransactionShape,
     tables: Vec<String>,
@@ -312,7 +313,7 @@ impl TextRunner {
     }
 }
 
-/// Runs statements that were prepared once.
+/// Runs statements prepared once.
 struct PreparedRunner<'connection> {
     begin_and_commit: Option<[Statement<'connection>; 2]>,
     inserts: Vec<Statement<'connection>>,

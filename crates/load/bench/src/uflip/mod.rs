@@ -1,15 +1,15 @@
-//! uFLIP: what a flash device is like inside, found by nine micro-benchmarks of simple IO patterns.
+//! uFLIP: characterizes the internals of a flash device by nine micro-benchmarks of simple IO patterns.
 //!
-//! Each varies one parameter ([`MicroBenchmark::parameter`]) over powers of two for the patterns sequential and random,
-//! read and write. IOs are one at a time (except where parallelism is the parameter), past the page cache and through
-//! the device's cache; each is timed. The method of its authors:
+//! Each varies one parameter ([`MicroBenchmark::parameter`]) over powers of two for the patterns sequential and
+//! random, read and write. IOs are issued one at a time (except if parallelism is the parameter), with direct I/O and
+//! write-through to the medium; each is timed. The method of its authors:
 //! - the state of the device is reset first, by a random format (every byte once, at random, in shrinking sizes);
-//! - the pause that runs need between them is measured, by reads before and after random writes;
-//! - start-up and period of each pattern are looked for in long runs, and a start-up is not counted;
-//! - sequential writes use each area of the target once, as long as there are areas.
+//! - the pause required between runs is measured, by reads before and after random writes;
+//! - start-up and period of each pattern are determined in long runs, and the start-up is not counted;
+//! - sequential writes use each area of the target once, as long as there are unused areas.
 //!
-//! On a file the file system below is measured too, and on a device that is not flash the steps mean nothing.
-//! No run writes more than the target holds: counts are cut to that.
+//! On a file, the file system below is measured too; on a device other than flash, the steps are meaningless. No run
+//! writes more than the size of the target: counts are limited to that.
 
 mod pattern;
 mod report;
@@ -40,15 +40,15 @@ use crate::spec::DeviceAccess;
 /// Smallest target: eight of the largest IOs.
 const TARGET_BYTES_MIN: u64 = 1 << 20;
 
-/// What stands between IOs and the medium.
+/// The caches between IOs and the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Caching {
-    /// Past the page cache and through the device's cache, as uFLIP means it.
+    /// Direct I/O with write-through of the device's cache, as uFLIP specifies.
     None,
-    /// Past the page cache alone: writes may stay in the device's cache.
+    /// Direct I/O only: writes may stay in the device's cache.
     Device,
-    /// Through the page cache: for file systems that know no other way; says nothing about a device.
+    /// Buffered I/O: for file systems without direct I/O; the results do not characterize a device.
     Page,
 }
 
@@ -62,59 +62,59 @@ impl Caching {
     }
 }
 
-/// Whether runs are calibrated first.
+/// Whether a calibration precedes the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Calibrate {
-    /// Pause and ignored IOs as given.
+    /// Uses the given pause and number of ignored IOs.
     No,
-    /// Pause, start-up and period are measured, and used where they ask for more than was given.
+    /// Measures pause, start-up and period, and uses them if they exceed the given values.
     Yes,
 }
 
-/// What the target holds before the first run.
+/// State of the target before the first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Whatever is there; a file is written once from its start to its end.
+    /// As found; a file is written once from start to end.
     AsIs,
     /// After a random format.
     RandomFormat,
 }
 
-/// A uFLIP run.
+/// The specification of a uFLIP run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UflipSpec {
-    /// An existing directory, in which the run makes a directory with one file; or a block device, with `device`.
+    /// An existing directory, in which the run creates a directory with one file; or a block device, with `device`.
     pub path: PathBuf,
-    /// Whether `path` is a block device. `Read` allows no pattern that writes.
+    /// Whether `path` is a block device. `Read` permits no pattern that writes.
     pub device: DeviceAccess,
-    /// Bytes of the file, or of the device from its start, that IOs stay in.
+    /// Size of the file, or of the region at the start of the device, that IOs stay in.
     pub target_bytes: u64,
-    /// What stands between IOs and the medium.
+    /// The caches between IOs and the medium.
     pub caching: Caching,
-    /// Which benchmarks, in this order.
+    /// The benchmarks, in execution order.
     pub benchmarks: Vec<MicroBenchmark>,
-    /// Which patterns.
+    /// The patterns.
     pub baselines: Vec<Baseline>,
-    /// Size of IOs where it is not the parameter.
+    /// IO size, unless it is the parameter.
     pub io_bytes: u64,
-    /// IOs of each run.
+    /// IOs per run.
     pub counts: Counts,
-    /// Runs of each point.
+    /// Runs per point.
     pub runs: u32,
     /// Pause between runs.
     pub pause_ns: u64,
-    /// What the target holds before the first run.
+    /// State of the target before the first run.
     pub state: State,
-    /// Whether runs are calibrated first.
+    /// Whether a calibration precedes the runs.
     pub calibrate: Calibrate,
-    /// Decides positions and contents.
+    /// Seed of positions and contents.
     pub seed: u64,
 }
 
 impl UflipSpec {
-    /// The settings of the authors' program, for random writes of growing size: what shows pages and super-pages.
+    /// The settings of the authors' program, for random writes of growing size, which reveal pages and super-pages.
     #[must_use]
     pub fn granularity(path: PathBuf, target_bytes: u64) -> Self {
         Self {
@@ -140,10 +140,10 @@ impl UflipSpec {
             || self.baselines.iter().any(|baseline| baseline.writes())
     }
 
-    /// Checks it, and touches nothing.
+    /// Checks the specification, without touching anything.
     ///
     /// # Errors
-    /// [`BenchError::Spec`] naming the field, what was found and what is expected.
+    /// [`BenchError::Spec`] with the field, and the expected and found values.
     pub fn validate(&self) -> Result<(), BenchError> {
         let largest = self.target_bytes / 8;
         if self.target_bytes < TARGET_BYTES_MIN || !self.target_bytes.is_multiple_of(TARGET_BYTES_MIN) {
@@ -179,10 +179,10 @@ impl UflipSpec {
     }
 }
 
-/// What a point showed.
+/// The outcome of one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointOutcome {
-    /// Which benchmark.
+    /// The benchmark.
     pub benchmark: MicroBenchmark,
     /// `RW`, or `SR-RW` for a mix.
     pub patterns: String,
@@ -190,24 +190,24 @@ pub struct PointOutcome {
     pub name: String,
     /// Value of the parameter.
     pub value: i64,
-    /// Size of its IOs.
+    /// Size of the point's IOs.
     pub io_bytes: u64,
-    /// IOs counted, of all runs.
+    /// IOs counted, over all runs.
     pub ios: u64,
-    /// IOs at the start of each run that were not counted.
+    /// IOs at the start of each run that are not counted.
     pub ignored: u64,
-    /// Response times of all runs together.
+    /// Response times of all runs.
     pub latency: LatencyHistogram,
-    /// Time with an IO under way: response times divided by threads.
+    /// Time with an IO in flight: response times divided by threads.
     pub busy_ns: u64,
-    /// Length of all runs, pauses between IOs and IOs that were not counted included.
+    /// Duration of all runs, including pauses between IOs and uncounted IOs.
     pub runs_ns: u64,
-    /// Mean response time of each run, in the order of the runs.
+    /// Mean response time of each run, in run order.
     pub run_means_ns: Vec<u64>,
 }
 
 impl PointOutcome {
-    /// 10^6 bytes a second while an IO was under way; `None` when nothing was counted.
+    /// 10^6 bytes per second while an IO was in flight; `None` if no IO was counted.
     #[must_use]
     pub fn mb_per_s(&self) -> Option<f64> {
         let bytes = results::nearest_f64(self.ios.saturating_mul(self.io_bytes));
@@ -215,40 +215,41 @@ impl PointOutcome {
     }
 }
 
-/// What calibration found.
+/// The result of the calibration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
-    /// For how long reads suffer after random writes.
+    /// How long reads are slowed down after random writes.
     pub disturbed_ns: u64,
     /// Start-up and period of each pattern.
     pub patterns: Vec<(Baseline, Steadiness)>,
 }
 
-/// What a uFLIP run did.
+/// The outcome of a uFLIP run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UflipOutcome {
-    /// The run.
+    /// The specification of the run.
     pub spec: UflipSpec,
-    /// False when the run was stopped: points are missing.
+    /// False if the run was stopped: points are missing.
     pub complete: bool,
-    /// When the first point began (wall clock).
+    /// Start of the first point (wall clock).
     pub started_unix_ns: u64,
-    /// Smallest IO that the target takes.
+    /// Smallest IO that the target supports.
     pub unit_bytes: u64,
-    /// What calibration found.
+    /// The result of the calibration.
     pub calibration: Option<Calibration>,
-    /// Every point.
+    /// The outcome of every point.
     pub points: Vec<PointOutcome>,
-    /// How often sequential writes had to begin again at the start of the target.
+    /// How often sequential writes had to restart at the start of the target.
     pub areas_reused: u64,
-    /// Why the test directory is still there, when removing it failed.
+    /// Why the test directory could not be removed.
     pub leftover: Option<String>,
 }
 
-/// Runs uFLIP. Raising `stop` ends it early with the points it has; the file is removed in every case.
+/// Runs uFLIP. Raising `stop` ends it early with the points measured so far; the file is always removed.
 ///
 /// # Errors
-/// Before anything is touched: a contradiction, a path of another kind, too little space. Later: any IO that failed.
+/// Before anything is touched: a contradiction, a path of the wrong type, too little space. Later: any IO that
+/// failed.
 pub fn run(spec: &UflipSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result<UflipOutcome, BenchError> {
     spec.validate()?;
     check_kind(&spec.path, spec.device)?;

@@ -1,25 +1,25 @@
-//! Where each IO of a pattern goes: pure functions of its number.
+//! Addresses of the IOs of a pattern: pure functions of the IO number and the random stream.
 
 use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
-/// The four patterns that all benchmarks are made of.
+/// The four baseline patterns of all benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Baseline {
-    /// One IO after the other, reading.
+    /// Sequential reads.
     SequentialRead,
-    /// Anywhere in the target, reading.
+    /// Random reads.
     RandomRead,
-    /// One IO after the other, writing.
+    /// Sequential writes.
     SequentialWrite,
-    /// Anywhere in the target, writing.
+    /// Random writes.
     RandomWrite,
 }
 
 impl Baseline {
-    /// In the order of tables.
+    /// All patterns, in the order of tables.
     pub const ALL: [Self; 4] = [
         Self::SequentialRead,
         Self::RandomRead,
@@ -27,7 +27,7 @@ impl Baseline {
         Self::RandomWrite,
     ];
 
-    /// Two letters, as the authors of uFLIP write it.
+    /// The two-letter abbreviation of the uFLIP authors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,28 +54,28 @@ impl Baseline {
 /// A sequence of IOs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// Direction, and order where nothing else is said.
+    /// Direction, and order unless the other fields say otherwise.
     pub baseline: Baseline,
     /// Size of each IO.
     pub io_bytes: u64,
-    /// Distance of each IO from a multiple of its size.
+    /// Offset of each IO from a multiple of its size.
     pub shift_bytes: u64,
     /// IOs stay in this many bytes.
     pub target_bytes: u64,
-    /// Sequential IOs take turns in so many parts of the target; 1 for none.
+    /// Number of partitions of the target between which sequential IOs alternate; 1 for none.
     pub partitions: u64,
-    /// Sequential IOs go on by so many sizes: 1 is usual, 0 stays in place, -1 goes back.
+    /// Increment of sequential IOs in multiples of their size: usually 1; 0 stays in place, -1 goes backwards.
     pub increment: i64,
 }
 
 impl Pattern {
-    /// Places for an IO in the target.
+    /// Number of IO positions in the target.
     #[must_use]
     pub const fn slots(&self) -> u64 {
         self.target_bytes.saturating_sub(self.shift_bytes) / self.io_bytes
     }
 
-    /// Where the IO of this number begins, counted from the start of the target.
+    /// Address of the IO with this number, relative to the start of the target.
     pub(super) fn address(&self, number: u64, random: &mut Random) -> u64 {
         let slots = self.slots().max(1);
         let slot = if self.baseline.is_random() {

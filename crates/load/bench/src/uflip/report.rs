@@ -1,4 +1,4 @@
-//! A uFLIP run as a table for people and as a run record with one sample for each point.
+//! A uFLIP run as a human-readable table, and as a run record with one sample per point.
 
 use std::sync::atomic::AtomicBool;
 
@@ -14,7 +14,7 @@ use crate::spec::DeviceAccess;
 use crate::workload::{Measurement, Outcome, TextForm, Workload};
 
 impl UflipOutcome {
-    /// Steps in the bandwidth of aligned random writes, where the runs agree; `None` when they were not measured.
+    /// Steps in the bandwidth of aligned random writes on which the runs agree; `None` if they were not measured.
     #[must_use]
     pub fn granularity_steps(&self) -> Option<GranularitySteps> {
         let is_measured = |point: &&PointOutcome| {
@@ -22,7 +22,7 @@ impl UflipOutcome {
         };
         let points: Vec<&PointOutcome> = self.points.iter().filter(is_measured).collect();
         let runs = points.iter().map(|point| point.run_means_ns.len()).min()?;
-        // One IO at a time: the bandwidth of a run is its size over its mean response time.
+        // One IO at a time: the bandwidth of a run is its IO size over its mean response time.
         let curve = |run: usize| {
             let bandwidth = |point: &&PointOutcome| {
                 let mean_ns = nearest_f64(point.run_means_ns[run].max(1));
@@ -34,7 +34,7 @@ impl UflipOutcome {
         (points.len() >= 3).then(|| agreed_steps(&curves))
     }
 
-    /// The points as a table, then what follows from them.
+    /// The points as a table, followed by the conclusions.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = String::new();
@@ -82,7 +82,7 @@ impl UflipOutcome {
         text
     }
 
-    /// What each point showed.
+    /// One sample per point.
     pub(super) fn samples(&self) -> Result<Vec<Sample>, ImpossibleLatency> {
         let sample = |point: &PointOutcome| {
             let bytes = point.ios.saturating_mul(point.io_bytes);
@@ -97,7 +97,7 @@ impl UflipOutcome {
 }
 
 impl Measurement for UflipOutcome {
-    /// Each point is a sample, named for benchmark, pattern and value.
+    /// Each point is a sample, named after benchmark, pattern and value.
     fn outcome(self) -> Result<Outcome, ImpossibleLatency> {
         let mut outcome = Outcome::new("uflip", &self.spec, &self.spec.path);
         outcome.complete = self.complete;

@@ -1,4 +1,4 @@
-//! The runs of all points, with their IOs, pauses and areas.
+//! Runs all points, with their IOs, pauses and areas.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -18,24 +18,24 @@ use crate::progress::{Phase, Progress};
 use crate::random::Random;
 use crate::spec::DeviceAccess;
 
-/// IOs of the long runs that look for start-up and period.
+/// IOs in the long runs that determine start-up and period.
 const LONG_IOS: u64 = 20_480;
 
-/// A sleeper looks at the stop flag at least so often.
+/// Largest interval at which a sleeping thread checks the stop flag.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Session<'run> {
     spec: &'run UflipSpec,
     target: &'run Target,
     progress: &'run dyn Progress,
     stop: &'run AtomicBool,
-    /// Where the next area for sequential writes begins.
+    /// Start of the next area for sequential writes.
     next_area: u64,
     areas_reused: u64,
     pause_ns: u64,
     counts: Counts,
-    /// IOs done, and to be done by all runs together.
+    /// Completed IOs; `total` is the number for all runs together.
     done: AtomicU64,
     total: u64,
 }
@@ -161,7 +161,7 @@ impl<'run> Session<'run> {
             let Some(point) = point else { continue };
             self.sleep(self.pause_ns);
             let found = steadiness(&self.series(&point, 1)?.0);
-            // Long enough to see the period three times after the start-up.
+            // Long enough to observe three periods after the start-up.
             let wanted = found.start_up_ios + 3 * found.period_ios.unwrap_or(0);
             self.counts.ios[place] = self.counts.ios[place].max(wanted);
             self.counts.ignored[place] = self.counts.ignored[place].max(found.start_up_ios);
@@ -173,7 +173,7 @@ impl<'run> Session<'run> {
         })
     }
 
-    /// All runs of a point.
+    /// Performs all runs of a point.
     fn point(&mut self, point: &Point) -> Result<PointOutcome, BenchError> {
         let mut outcome = PointOutcome {
             benchmark: point.benchmark,
@@ -211,7 +211,7 @@ impl<'run> Session<'run> {
         Ok(outcome)
     }
 
-    /// The response times of one run, and how many threads made it. Threads take turns in the list.
+    /// The response times of one run, interleaved by thread, and the number of threads.
     fn series(&mut self, point: &Point, run: u32) -> Result<(Vec<u64>, u64), BenchError> {
         let base = self.area(point);
         let degree = u64::from(point.degree);
@@ -245,7 +245,7 @@ impl<'run> Session<'run> {
         Ok((turns.collect(), degree))
     }
 
-    /// Where a run begins: sequential writes that need a part of the target get one that was not written.
+    /// Start address of a run: sequential writes that need a part of the target get an unused one.
     fn area(&mut self, point: &Point) -> u64 {
         let bytes = point.pattern.target_bytes.next_multiple_of(128 << 10);
         if point.pattern.baseline != Baseline::SequentialWrite || bytes >= self.target.bytes {
@@ -260,7 +260,7 @@ impl<'run> Session<'run> {
         base
     }
 
-    /// One thread's IOs.
+    /// The IOs of one thread.
     fn ios(&self, point: &Point, count: u64, base: u64, seed: u64) -> Result<Vec<u64>, BenchError> {
         let io_bytes = point.pattern.io_bytes;
         let mut random = Random::named(seed, "positions");

@@ -1,40 +1,40 @@
-//! What a series of numbers says: where a device becomes steady, how its behaviour repeats, and where the bandwidth of
-//! growing IOs changes its slope. Pure functions; the numbers come from runs.
+//! Analysis of measured series: where a device reaches steady state, how its behaviour repeats, and where the
+//! bandwidth of growing IOs changes its slope. Pure functions; the numbers come from runs.
 
 use results::{median, nearest_f64};
 use serde::Serialize;
 
-/// IOs that are looked at together.
+/// Number of IOs per window.
 const WINDOW: usize = 32;
 
-/// Windows whose mean is looked at together.
+/// Number of windows that are averaged together.
 const AHEAD: usize = 8;
 
-/// A window is steady when it is within this factor of the level of the second half.
+/// A window is steady if it is within this factor of the level of the second half.
 const STEADY_FACTOR: f64 = 1.5;
 
-/// Weaker repetition than this is no period.
+/// Weaker autocorrelation than this is not a period.
 const CORRELATION_MIN: f64 = 0.3;
 
-/// Between two sizes, one of which is twice the other: bandwidth that grows by at least this exponent is limited by the
-/// IO alone.
+/// Between two sizes, one of which is twice the other: bandwidth that grows by at least this exponent is limited only
+/// by the IO.
 const STEEP: f64 = 0.6;
 
 /// Bandwidth cannot grow faster than the size: an exponent above this is noise.
 const STEEPEST: f64 = 1.4;
 
-/// Runs that must show the same step before it is believed, of all runs; and how many runs there must be.
+/// Runs that must show the same step, of how many runs; and the smallest number of runs.
 const AGREEING: (usize, usize, usize) = (2, 3, 3);
 
-/// Below this exponent bandwidth does not follow the size.
+/// Below this exponent, bandwidth does not follow the size.
 const FLAT: f64 = 0.3;
 
-/// How a long run of one pattern behaves.
+/// The behaviour of a pattern in a long run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Steadiness {
-    /// IOs at the start that are unlike the rest: a benchmark ignores so many.
+    /// IOs at the start that differ from the rest: a benchmark ignores this many.
     pub start_up_ios: u64,
-    /// IOs after which the behaviour repeats; `None` when it does not.
+    /// IOs after which the behaviour repeats; `None` if it does not.
     pub period_ios: Option<u64>,
     /// Mean response time after the start-up, nanoseconds.
     pub mean_ns: f64,
@@ -44,8 +44,8 @@ pub struct Steadiness {
 #[must_use]
 pub fn steadiness(latencies_ns: &[u64]) -> Steadiness {
     let windows: Vec<&[u64]> = latencies_ns.chunks(WINDOW).collect();
-    // The usual IO is seen in the median of a window; the costly ones, which may come once in many windows, only in
-    // the mean of several.
+    // The median of a window shows the usual IO; costly ones, which may occur once in many windows, show only in the
+    // mean of several.
     let medians: Vec<f64> = windows.iter().map(|window| middle(window)).collect();
     let ahead =
         |place: usize| mean(&latencies_ns[place * WINDOW..latencies_ns.len().min((place + AHEAD) * WINDOW)]);
@@ -67,7 +67,7 @@ pub fn steadiness(latencies_ns: &[u64]) -> Steadiness {
     }
 }
 
-/// The distance at which a series resembles itself most: the first peak of its autocorrelation that stands out.
+/// The lag at which a series is most similar to itself: the first prominent peak of its autocorrelation.
 fn period(latencies_ns: &[u64]) -> Option<u64> {
     let middle = mean(latencies_ns);
     let centred: Vec<f64> = latencies_ns
@@ -90,7 +90,7 @@ fn period(latencies_ns: &[u64]) -> Option<u64> {
     if highest < CORRELATION_MIN {
         return None;
     }
-    // Multiples of the period are about as high: the first peak near the highest is the period.
+    // Multiples of the period have peaks of similar height: the first peak near the highest is the period.
     let place = (1..all.len()).find(|&place| {
         let next = all.get(place + 1).copied().unwrap_or(f64::MIN);
         all[place] >= 0.8 * highest && all[place] >= all[place - 1] && all[place] >= next
@@ -98,7 +98,7 @@ fn period(latencies_ns: &[u64]) -> Option<u64> {
     u64::try_from(place + 1).ok()
 }
 
-/// How long reads that follow random writes suffer: the pause that runs need between them.
+/// How long reads after random writes are slowed down: the pause required between runs.
 #[must_use]
 pub fn disturbed_ns(before_ns: &[u64], after_ns: &[u64]) -> u64 {
     let usual = median(
@@ -111,7 +111,7 @@ pub fn disturbed_ns(before_ns: &[u64], after_ns: &[u64]) -> u64 {
     let is_slow = |window: &[u64]| mean(window) > 2.0 * usual;
     let windows: Vec<&[u64]> = after_ns.chunks(WINDOW / 2).collect();
     let last = windows.iter().rposition(|window| is_slow(window));
-    // A single slow window far from the start is noise and no echo of the writes.
+    // A single slow window far from the start is noise and not an effect of the writes.
     let reaches = last.is_some_and(|last| {
         let slow = windows[..=last].iter().filter(|window| is_slow(window)).count();
         slow * 2 > last
@@ -125,13 +125,13 @@ pub fn disturbed_ns(before_ns: &[u64], after_ns: &[u64]) -> u64 {
 /// Steps in the bandwidth of aligned random writes of growing size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct GranularitySteps {
-    /// Smaller writes cost as much as one of this size: a page of the flash, or the mapping unit.
+    /// Smaller writes cost as much as one of this size: a flash page, or the mapping unit.
     pub page_bytes: Option<u64>,
-    /// From this size on bandwidth grows again, after a part in which it hardly did: pages of several chips together.
+    /// From this size on, bandwidth grows again after a nearly flat part: pages of several chips together.
     pub super_page_bytes: Option<u64>,
 }
 
-/// The steps on which at least two of three runs agree, of three runs or more; each run is a list of pairs as for
+/// The steps on which at least two of three runs agree; requires three runs. Each run is a list of pairs as for
 /// [`granularity_steps`].
 #[must_use]
 pub fn agreed_steps(runs: &[Vec<(u64, f64)>]) -> GranularitySteps {
@@ -149,7 +149,7 @@ pub fn agreed_steps(runs: &[Vec<(u64, f64)>]) -> GranularitySteps {
     }
 }
 
-/// Finds the steps in pairs of size, each twice the one before, and bandwidth.
+/// Finds the steps in pairs of size, each twice the previous one, and bandwidth.
 #[must_use]
 pub fn granularity_steps(points: &[(u64, f64)]) -> GranularitySteps {
     let slopes: Vec<f64> = points
@@ -165,7 +165,7 @@ pub fn granularity_steps(points: &[(u64, f64)]) -> GranularitySteps {
     let super_page = knee.and_then(|knee| {
         let flat = slopes[knee..].iter().position(|slope| *slope < FLAT)? + knee;
         let rises = slopes[flat..].iter().position(|slope| *slope >= FLAT)? + flat;
-        // One step that rises and falls back is noise.
+        // A single step that rises and falls again is noise.
         slopes
             .get(rises + 1)
             .is_none_or(|next| *next > 0.0)

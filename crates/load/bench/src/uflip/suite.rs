@@ -1,12 +1,12 @@
-//! The nine micro-benchmarks: which patterns, and which parameter takes which values.
+//! The nine micro-benchmarks: their patterns, parameters and values.
 //!
-//! Ranges are those of the authors: powers of two. What does not fit into the target is left out.
+//! Ranges are those of the authors: powers of two. Values that do not fit the target are skipped.
 
 use serde::{Deserialize, Serialize};
 
 use super::pattern::{Baseline, Pattern};
 
-/// One of the nine; each varies one parameter.
+/// A micro-benchmark; each varies one parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each is described by its parameter below")]
@@ -23,7 +23,7 @@ pub enum MicroBenchmark {
 }
 
 impl MicroBenchmark {
-    /// In the order of the authors.
+    /// All benchmarks, in the order of the authors.
     pub const ALL: [Self; 9] = [
         Self::Granularity,
         Self::Alignment,
@@ -52,7 +52,7 @@ impl MicroBenchmark {
         }
     }
 
-    /// What is varied, with its unit.
+    /// The parameter, with its unit.
     #[must_use]
     pub const fn parameter(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl MicroBenchmark {
     }
 }
 
-/// IOs of a run, by pattern, and how many at its start are not counted.
+/// IOs per run by pattern, and the number of IOs at its start that are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// SR, RR, SW, RW.
@@ -79,7 +79,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Those of the authors' program.
+    /// The counts of the authors' program.
     pub const USUAL: Self = Self {
         ios: [128, 256, 1024, 5116],
         ignored: [0, 0, 0, 50],
@@ -96,12 +96,12 @@ impl Counts {
     }
 }
 
-/// What bounds the suite.
+/// The limits of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits<'run> {
     pub io_bytes: u64,
     pub target_bytes: u64,
-    /// Smallest IO that the target takes.
+    /// Smallest IO that the target supports.
     pub unit_bytes: u64,
     pub counts: Counts,
     pub baselines: &'run [Baseline],
@@ -114,13 +114,13 @@ pub(super) struct Point {
     /// The value of the parameter, in the unit of its name.
     pub value: i64,
     pub pattern: Pattern,
-    /// Every (`ratio` + 1)th IO is of this pattern.
+    /// Every (`ratio` + 1)th IO has this pattern.
     pub other: Option<(Pattern, u64)>,
     /// Threads, each in its own part of the target.
     pub degree: u32,
-    /// Wait so long ...
+    /// Duration of the pause ...
     pub pause_ns: u64,
-    /// ... after each so many IOs.
+    /// ... after each burst of this many IOs.
     pub burst_ios: u64,
     pub ios: u64,
     pub ignored: u64,
@@ -218,7 +218,7 @@ pub(super) fn points(benchmark: MicroBenchmark, limits: &Limits<'_>) -> Vec<Poin
     }
 }
 
-/// The six pairs, in the order of the authors.
+/// The six mixes, in the order of the authors.
 fn mixes(limits: &Limits<'_>) -> Vec<Point> {
     use Baseline::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
     let pairs = [
@@ -278,8 +278,8 @@ impl Limits<'_> {
         }
     }
 
-    /// Gives a point its target and its counts: no run moves more bytes than the target has, and sequential ones use
-    /// an area of their own. `None` for what does not fit.
+    /// Sets the target and counts of a point: no run transfers more bytes than the size of the target, and sequential
+    /// runs use an area of their own. `None` if the point does not fit.
     fn fitted(&self, mut point: Point) -> Option<Point> {
         let pattern = &mut point.pattern;
         let is_aligned = |bytes: u64| bytes.is_multiple_of(self.unit_bytes);
@@ -291,7 +291,7 @@ impl Limits<'_> {
         if each_most == 0 {
             return None;
         }
-        // Every thread has the same number of IOs, and one at least.
+        // Every thread has the same number of IOs, at least one.
         point.ios = (point.ios / degree).clamp(1, each_most) * degree;
         point.ignored = point.ignored.min(point.ios / 4);
         if pattern.target_bytes == 0 {
@@ -307,7 +307,7 @@ impl Limits<'_> {
     }
 }
 
-/// Powers of two from one to another.
+/// Powers of two from `from` to `to`.
 fn powers(from: i64, to: i64) -> Vec<i64> {
     std::iter::successors(Some(from.max(1)), |value| value.checked_mul(2))
         .take_while(|value| *value <= to)

@@ -1,7 +1,7 @@
-//! What is measured: a file of the run's own, or a block device that may be overwritten.
+//! The target of the IOs: a file of the run's own, or a block device.
 //!
-//! IOs go past the page cache and, when they write, through the cache of the device (O_DIRECT and O_DSYNC), one system
-//! call each.
+//! By default IOs use O_DIRECT and O_DSYNC: they bypass the page cache, and writes go through the device's cache to
+//! the medium. Each IO is one system call.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,7 +18,7 @@ use crate::order::Permutation;
 use crate::progress::{Phase, Progress};
 use crate::spec::{DataPattern, DeviceAccess};
 
-/// The random format begins with writes of this size and ends with sectors.
+/// The random format starts with writes of this size and ends with sectors.
 const FORMAT_BYTES: u64 = 128 << 10;
 
 /// Sizes of the random format: 128 KiB, 64 KiB ... 512 bytes.
@@ -26,19 +26,19 @@ const FORMAT_STEPS: u64 = 9;
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Where IOs go.
+/// The target of the IOs.
 #[derive(Debug)]
 pub(super) struct Target {
     path: PathBuf,
     file: File,
-    /// Size that IOs stay in.
+    /// Size of the region that IOs stay in.
     pub bytes: u64,
-    /// Smallest IO, and alignment of all.
+    /// Smallest IO, and alignment of all IOs.
     pub unit_bytes: u64,
 }
 
 impl Target {
-    /// Opens a device, or makes a file in a directory of the run's own.
+    /// Opens a device, or creates a file in the run's own directory.
     pub fn open(path: &Path, bytes: u64, device: DeviceAccess, caching: Caching) -> Result<Self, BenchError> {
         let is_file = device == DeviceAccess::Refused;
         let writes = is_file || device == DeviceAccess::Destroy;
@@ -99,7 +99,7 @@ impl Target {
         })
     }
 
-    /// A write that moves less than it was given is an error: it would be two IOs.
+    /// A partial write is an error: completing it would take two IOs.
     pub fn write(&self, offset: u64, content: &[u8]) -> Result<(), BenchError> {
         let written = retry_on_intr(|| rustix::io::pwrite(&self.file, content, offset));
         match written {
@@ -109,7 +109,7 @@ impl Target {
         }
     }
 
-    /// Writes everything once from the start to the end, so that reads find data.
+    /// Writes the target once from start to end, so that reads find data.
     pub fn fill(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<(), BenchError> {
         let mut writer = Filling {
             target: self,
@@ -127,8 +127,8 @@ impl Target {
         Ok(())
     }
 
-    /// Puts the device into a state that does not depend on what was there: every byte is written once, at random
-    /// positions, in sizes that shrink from 128 KiB to sectors.
+    /// Brings the device into a state that is independent of its previous content: every byte is written once, at
+    /// random positions, in sizes that shrink from 128 KiB to sectors.
     pub fn random_format(
         &self,
         seed: u64,
@@ -163,7 +163,7 @@ impl Target {
     }
 }
 
-/// What IOs of this size write.
+/// The content of writes of this size.
 pub(super) fn content(io_bytes: u64, seed: u64) -> Content {
     let length = usize::try_from(io_bytes).expect("IOs are at most 8 MiB");
     Content::written(length, DataPattern::Random, seed)
