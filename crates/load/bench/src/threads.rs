@@ -7,8 +7,8 @@ use std::thread::{self, Scope};
 use crate::error::BenchError;
 use crate::start_barrier::StartBarrier;
 
-/// Starts the thread of a worker and sends its result to `finished`. A worker that fails raises `failed` for the others and
-/// cancels the barrier, which it may not have reached.
+/// Starts the thread of a worker and sends its result to `finished`. A worker that fails sets `failed` for the others
+/// and cancels the barrier, which it may not have reached.
 ///
 /// # Errors
 /// If no thread can be started; the barrier is then cancelled.

@@ -1,9 +1,9 @@
 //! Choices that are words: the same on the command line, in job files and in messages.
 
-/// The word of `known` nearest to `word`, if it is near enough to be a typing error.
+/// The word in `known` closest to `word`, if it is close enough for a typing error.
 #[must_use]
 pub fn nearest<'known>(word: &str, known: &[&'known str]) -> Option<&'known str> {
-    // One slip in three letters is a typing error; more is another word.
+    // One error in three letters is a typing error; more errors make a different word.
     let most_slips = word.chars().count().div_ceil(3).max(1);
     known
         .iter()
@@ -13,7 +13,7 @@ pub fn nearest<'known>(word: &str, known: &[&'known str]) -> Option<&'known str>
         .map(|(_, candidate)| candidate)
 }
 
-/// The message about a word that is none of `known`, with the one that was probably meant.
+/// The message about a word that is not in `known`, with the most likely intended one.
 #[must_use]
 pub fn unknown(word: &str, known: &[&str]) -> String {
     let names = known.join(", ");
@@ -23,7 +23,7 @@ pub fn unknown(word: &str, known: &[&str]) -> String {
     }
 }
 
-/// Makes an enum whose values are words, which [`std::str::FromStr`] takes in any case.
+/// Defines an enum whose values are words, which [`std::str::FromStr`] accepts in any case.
 macro_rules! words {
     ($(#[$attribute:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -31,10 +31,10 @@ macro_rules! words {
         pub enum $name { $($(#[$doc])* $variant,)+ }
 
         impl $name {
-            /// Every value, in the order of help texts.
+            /// All values, in the order of help texts.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// The word.
+            /// The value's word.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }

@@ -22,7 +22,7 @@ use crate::verify::{Expected, Generations, compare, written_seed};
 /// Result of a thread; `None` if the run was cancelled before it began.
 pub type Answer = Result<Option<WorkerOutcome>, BenchError>;
 
-/// Everything a worker needs, made before the timed window.
+/// A worker's state, prepared before the timed window.
 pub struct Worker<'run> {
     pub spec: &'run FileSpec,
     pub index: u32,
@@ -35,7 +35,7 @@ pub struct Worker<'run> {
     pub check: Option<Check>,
     /// Whether the mode has a sync by call.
     pub syncs: bool,
-    /// Writes since the last one.
+    /// Number of writes since the last sync.
     unsynced: u32,
     pub log: Option<LogWriter>,
     pub clock: Clock,
@@ -50,11 +50,11 @@ pub struct Check {
 /// State shared by all workers.
 pub struct Shared<'run> {
     pub barrier: StartBarrier,
-    /// Raised by the caller.
+    /// Set by the caller.
     pub stop: &'run AtomicBool,
-    /// Raised by a worker that failed; the others end.
+    /// Set by a worker that failed; the others end.
     pub failed: AtomicBool,
-    /// Bytes done, one counter for each worker.
+    /// Bytes transferred, one counter per worker.
     pub done_bytes: Vec<Counter>,
 }
 
@@ -72,17 +72,17 @@ impl Shared<'_> {
     }
 }
 
-/// A counter on a cache line of its own, so that workers do not slow each other.
+/// A counter on its own cache line, so that workers do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counter(pub AtomicU64);
 
-/// Results of one worker, with the times of the points of the timed window (monotonic clock).
+/// Results of one worker, with the times of the timed window's phases (monotonic clock).
 pub struct WorkerOutcome {
     pub index: u32,
     pub latencies: Latencies,
     pub final_sync: OperationOutcome,
-    /// Begin of the ramp.
+    /// Start of the ramp.
     pub started_ns: u64,
     pub began_ns: u64,
     pub worked_ns: u64,
@@ -96,16 +96,16 @@ pub struct WorkerOutcome {
     pub shared_table: Option<Errno>,
 }
 
-/// The clock of a run: ramp, begin and end of measuring.
+/// The clock of a run: ramp, start and end of the measurement.
 pub struct RunClock {
-    /// Operations that are left, the ramp's included.
+    /// Operations left, including those of the ramp.
     pub left: u64,
     ramp_end_ns: Option<u64>,
     run_ns: u64,
     pub end_ns: u64,
-    /// Begin of the ramp.
+    /// Start of the ramp.
     started_ns: u64,
-    /// Begin of the timed window.
+    /// Start of the timed window.
     pub began_ns: u64,
     usage: Option<WorkerUse>,
 }
@@ -119,7 +119,7 @@ impl<'run> Worker<'run> {
             target,
             order,
             content: Content::written(record, spec.data, written_seed(spec, index)),
-            // Not zero, so that the memory is there before the window.
+            // Not zero, so that the memory is allocated before the window.
             memory: AlignedMemory::new(record, 0xA5),
             limiter: RateLimiter::new(spec, index),
             check: spec.verify.then(|| Check {
@@ -167,7 +167,7 @@ impl<'run> Worker<'run> {
             }
         }
         let worked_ns = self.clock.now_ns();
-        // A stopped run ends at once: what it has is partial anyway.
+        // A stopped run ends at once: its results are partial anyway.
         if complete && self.spec.pattern.writes() && self.spec.final_sync != FinalSync::None {
             self.target.final_sync()?;
             final_sync.add(self.clock.now_ns().saturating_sub(worked_ns), 0);
@@ -214,7 +214,7 @@ impl<'run> Worker<'run> {
         Ok(())
     }
 
-    /// The ring of this thread, where the engine has one.
+    /// The worker's ring, if the engine uses one.
     fn queue(&self) -> Result<Option<Queue>, BenchError> {
         match self.spec.engine {
             Engine::Psync => Ok(None),
@@ -225,10 +225,11 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// Returns true if all records were processed or the time limit was reached. Simple workloads use [`crate::fast_path`].
+    /// Returns true if all records were processed or the time limit was reached. Simple workloads use
+    /// [`crate::fast_path`].
     ///
-    /// Where nothing lies between two operations, the end of one is the start of the next: a clock read costs as
-    /// much as a fiftieth of a cached read.
+    /// If no work lies between two operations, the end of one is the start of the next: a clock reading costs a
+    /// fiftieth of a cached read.
     fn work(
         &mut self,
         shared: &Shared<'_>,
@@ -241,7 +242,7 @@ impl<'run> Worker<'run> {
         let done_bytes = shared.done_bytes_of(self.index);
         let started_ns = run_clock.began_ns;
         let mut now = self.clock.now_ns();
-        // What earlier passes did counts on.
+        // The byte counter continues across passes.
         let mut measured_bytes = done_bytes.load(Ordering::Relaxed);
         let mut done = measured_bytes / spec.record_bytes;
         loop {
@@ -278,7 +279,7 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// The time when the next operation may begin.
+    /// Performs a read; returns the start time of the next operation.
     #[inline]
     fn read(
         &mut self,
@@ -294,7 +295,7 @@ impl<'run> Worker<'run> {
         if let Some(log) = &mut self.log {
             log.add(start, end);
         }
-        // Keeps the copy out of a mapping from being optimised away.
+        // Prevents the copy out of a mapping from being optimized away.
         let found = std::hint::black_box(memory);
         let Some(check) = &mut self.check else {
             return Ok(end);
@@ -306,7 +307,7 @@ impl<'run> Worker<'run> {
         Ok(self.clock.now_ns())
     }
 
-    /// The time when the next operation may begin.
+    /// Performs a write; returns the start time of the next operation.
     #[inline]
     fn write(
         &mut self,
@@ -343,7 +344,7 @@ impl<'run> Worker<'run> {
         end
     }
 
-    /// Counts a write of a mode that syncs by call; true when its sync is to follow.
+    /// Counts a write of a mode that syncs by call; returns true if its sync is due.
     pub fn sync_is_due(&mut self) -> bool {
         self.unsynced += 1;
         let is_due = self.unsynced >= self.spec.sync_every;
@@ -371,7 +372,7 @@ impl RunClock {
         }
     }
 
-    /// True once, when the ramp is over: the timed window begins.
+    /// Returns true once, at the end of the ramp, when the timed window begins.
     #[inline]
     pub fn passes_ramp(&mut self, now: u64) -> bool {
         if self.ramp_end_ns.is_none_or(|end| now < end) {
@@ -379,19 +380,19 @@ impl RunClock {
         }
         self.ramp_end_ns = None;
         self.began_ns = now;
-        // A worker that the ramp's end finds in a slow operation measures as long as the others.
+        // A worker that is in a slow operation at the end of the ramp measures for as long as the others.
         self.end_ns = now.saturating_add(self.run_ns);
         self.usage = WorkerUse::of_this_thread();
         true
     }
 
-    /// True when no operation may begin any more.
+    /// True if no further operation may start.
     #[inline]
     pub const fn is_through(&self, now: u64) -> bool {
         self.left == 0 || now >= self.end_ns
     }
 
-    /// The next point at which something begins or ends, or `look_ns` if that is sooner.
+    /// The next start or end of a phase, or `look_ns` if that is earlier.
     pub fn next_point(&self, look_ns: u64) -> u64 {
         self.ramp_end_ns.unwrap_or(u64::MAX).min(self.end_ns).min(look_ns)
     }
@@ -402,7 +403,7 @@ impl RunClock {
     }
 }
 
-/// Decided by the record, not by the order, so that a seed reads and writes the same records in any order.
+/// Depends on the record, not on the order, so that a seed reads and writes the same records in any order.
 #[inline]
 pub fn reads_this_record(pattern: Pattern, seed: u64, record: u64) -> bool {
     match pattern {

@@ -30,8 +30,8 @@ impl<'run> WorkerSetup<'run> {
         Ok(target)
     }
 
-    /// Starts the worker's thread, with its own table of descriptors if the kernel allows one. It opens its files and waits
-    /// at the barrier.
+    /// Starts the worker's thread, with its own file descriptor table if the kernel allows one. The thread opens its
+    /// files and waits at the barrier.
     pub fn start<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
@@ -44,12 +44,12 @@ impl<'run> WorkerSetup<'run> {
     {
         let index = self.index;
         let work = move || {
-            // SAFETY: the thread was started for this closure, which got no descriptor. The worker closes in this thread
-            // every descriptor that it opens, and its result has none.
+            // SAFETY: the thread was started for this closure, which received no descriptor. The worker closes every
+            // descriptor that it opens in this thread, and its result contains none.
             let shared_table = unsafe { take_own_table() }.err();
             let target = self.open(spec)?;
             if spec.cache == Cache::Warm {
-                // The pages of a mapping.
+                // Faults in the pages of a mapping.
                 target.prefault(spec.pattern.writes())?;
             }
             let outcome = Worker::new(spec, index, target, self.order).run(shared)?;

@@ -1,7 +1,7 @@
-//! The contract of a workload: it is checked, runs, and gives one form of outcome.
+//! The interface of a workload: check, run, and a common form of outcome.
 //!
-//! A new workload implements [`Workload`] for its description in its own file; commands, jobs, rounds, records and the
-//! history need nothing else of it.
+//! A new workload implements [`Workload`] for its specification in its own file; commands, jobs, rounds, records and
+//! the history need nothing else from it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,66 +18,67 @@ use crate::spec::FileSpec;
 
 /// A workload on one target.
 pub trait Workload {
-    /// Looks for contradictions in the description; touches nothing.
+    /// Checks the specification for contradictions, without touching anything.
     ///
     /// # Errors
-    /// The first one found.
+    /// The first contradiction found.
     fn check(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
-    /// Runs once. The seed decides orders and contents. Raising `stop` ends the run early with a partial outcome; the
-    /// files of the run are removed in every case, unless the workload keeps them.
+    /// Runs once. The seed determines orders and contents. Raising `stop` ends the run early with a partial outcome;
+    /// the run's files are always removed, unless the workload keeps them.
     ///
     /// # Errors
-    /// Before anything is touched: a contradiction, a target of another kind, too little space. Later: any operation
-    /// that failed.
+    /// Before anything is touched: a contradiction, a target of the wrong type, too little space. Later: any
+    /// operation that failed.
     fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError>;
 
-    /// The workload as one that can run at the same time as others.
+    /// The file workload, if this workload can run at the same time as others.
     fn as_file(&self) -> Option<&FileSpec> {
         None
     }
 }
 
-/// How the text of an outcome stands to the summary of its samples.
+/// The relation of an outcome's text to the summary of its samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextForm {
-    /// It comes before the summary; it may be empty.
+    /// Printed before the summary; may be empty.
     #[default]
     Beside,
-    /// It takes the place of the summary.
+    /// Replaces the summary.
     Table,
-    /// The same, also in a job: its samples are points of a curve, which have no line in a table of steps.
+    /// Replaces the summary, also in a job: its samples are points of a curve, which have no line in a table of
+    /// steps.
     Curve,
 }
 
-/// What a run of any workload gives.
+/// The outcome of a run of any workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// False when the run was stopped: everything else is partial.
+    /// False if the run was stopped: everything else is partial.
     pub complete: bool,
-    /// When the first timed window began (wall clock).
+    /// Start of the first timed window (wall clock).
     pub started_unix_ns: u64,
-    /// The description with its kind, and what the run found out about its circumstances.
+    /// The specification with its kind, and facts determined during the run.
     pub workload: Value,
-    /// One for each kind of operation.
+    /// One sample per kind of operation.
     pub samples: Vec<Sample>,
-    /// Further numbers; the unit is the last word of the name.
+    /// Additional counters; the unit is the last word of the name.
     pub counters: BTreeMap<String, f64>,
-    /// What was not measured as asked, each a line for people.
+    /// Caveats for people, one per line: measurements that differ from the request.
     pub notes: Vec<String>,
-    /// Where the files are, when they were kept.
+    /// The directory of the files, if they were kept.
     pub kept_directory: Option<PathBuf>,
-    /// A table of the workload's own.
+    /// The workload's own table.
     pub text: String,
-    /// How it stands to the summary.
+    /// Its relation to the summary.
     pub text_form: TextForm,
 }
 
 impl Outcome {
-    /// An outcome without numbers. A directory name that is not UTF-8 is written with replacement characters: the record
-    /// is for people, and JSON has no other way.
+    /// An outcome without results. A directory name that is not UTF-8 is written with replacement characters: the
+    /// record is for people, and JSON has no alternative.
     pub(crate) fn new(kind: &str, spec: &impl Serialize, directory: &Path) -> Self {
         let mut workload = serde_json::to_value(spec).unwrap_or_else(|_| json!({}));
         workload["kind"] = json!(kind);
@@ -93,18 +94,18 @@ impl Outcome {
         self.workload[name] = json!(value);
     }
 
-    /// Adds a whole number to the counters.
+    /// Adds an integer to the counters.
     pub(crate) fn count(&mut self, name: &str, value: u64) {
         self.counters.insert(name.to_owned(), nearest_f64(value));
     }
 
-    /// Notes why the directory of the run is still there, if removing it failed.
+    /// Notes why the run's directory could not be removed, if so.
     pub(crate) fn leftover(&mut self, reason: Option<&String>) {
         let note = reason.map(|reason| format!("files were left behind: {reason}"));
         self.notes.extend(note);
     }
 
-    /// The outcome as a record. The caller may add counters, such as those of a mount.
+    /// Converts the outcome to a record. The caller may add counters, such as those of a mount.
     #[must_use]
     pub fn into_record(self, identity: RunIdentity) -> RunRecord {
         RunRecord {
@@ -124,18 +125,18 @@ impl Outcome {
     }
 }
 
-/// The outcome of one workload, with fields of its own.
+/// The outcome of one workload, with its own fields.
 pub trait Measurement: Sized {
-    /// The common form.
+    /// Converts to the common form.
     ///
     /// # Errors
-    /// When a latency is longer than its window.
+    /// If a latency is longer than its window.
     fn outcome(self) -> Result<Outcome, ImpossibleLatency>;
 
-    /// The record.
+    /// Converts to a record.
     ///
     /// # Errors
-    /// When a latency is longer than its window.
+    /// If a latency is longer than its window.
     fn into_record(self, identity: RunIdentity) -> Result<RunRecord, ImpossibleLatency> {
         Ok(self.outcome()?.into_record(identity))
     }

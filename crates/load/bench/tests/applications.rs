@@ -1,4 +1,4 @@
-//! Generated applications against what their sources state.
+//! Generated applications against the claims of their sources.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;

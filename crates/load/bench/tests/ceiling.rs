@@ -1,8 +1,8 @@
-//! The workload beside a plain C loop with the same offsets on a file system in memory: what the harness costs.
+//! The cost of the harness: the workload against a plain C loop with the same offsets, on a file system in memory.
 //!
-//! Runs are interleaved, and the median of the rounds' ratios counts. The quick test has little to do and an unoptimised build, so it only finds
-//! a harness that has become many times slower; the target of 0.95 is measured by
-//! `CEILING_BYTES=536870912 CEILING_ROUNDS=9 cargo test --release -p bench --test ceiling -- --nocapture`.
+//! Runs are interleaved, and the median of the rounds' ratios counts. The quick test has little work and an
+//! unoptimized build, so it only detects a harness that has become many times slower; the target of 0.95 is measured
+//! by `CEILING_BYTES=536870912 CEILING_ROUNDS=9 cargo test --release -p bench --test ceiling -- --nocapture`.
 
 use std::env;
 use std::fs;
@@ -15,10 +15,10 @@ use runner::environment;
 
 const RECORD: u64 = 4096;
 
-/// What an unoptimised build must reach.
+/// Smallest ratio for an unoptimized build.
 const QUICK_RATIO: f64 = 0.3;
 
-/// What an optimised build must reach.
+/// Smallest ratio for an optimized build.
 const RATIO: f64 = 0.95;
 
 fn number(name: &str, usual: u64) -> u64 {
@@ -40,7 +40,7 @@ fn ceiling(directory: &Path) -> Option<PathBuf> {
     compiled.is_ok_and(|status| status.success()).then_some(program)
 }
 
-/// What one side did: operations a second, by the clock on the wall and by the time that the processor gave.
+/// The speed of one side in operations per second, by wall clock and by processor time.
 struct Speed {
     wall: f64,
     processor: f64,
@@ -85,7 +85,7 @@ fn show(line: &str) {
     println!("{line}");
 }
 
-/// The median of the ratios of one round each.
+/// The median of the ratios of the rounds.
 fn median_ratio(rounds: &[(Speed, Speed)], of: impl Fn(&Speed) -> f64) -> f64 {
     let mut ratios: Vec<f64> = rounds
         .iter()
@@ -153,9 +153,9 @@ fn the_harness_costs_little_beside_a_plain_loop_in_c() {
         show(&format!(
             "{pattern:?} {mode}: ratio {wall:.3}, by processor time {processor:.3}"
         ));
-        // Processor time, as others may use the machine too.
+        // Processor time, because others may use the machine too.
         let ratio = processor;
-        // A mapping has no system call: the clock alone costs a good part of a copy of 4 KiB.
+        // A mapping has no system call: the clock by itself costs a considerable part of a 4 KiB copy.
         if !mode.is_mapped() && ratio < target {
             too_slow.push(format!("{pattern:?} {mode}: {ratio:.3}"));
         }

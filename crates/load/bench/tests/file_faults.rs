@@ -1,5 +1,5 @@
-//! What a file workload does when the path, the file system or the device is not as it should be: one clear error, and
-//! nothing left behind. The conditions are real: small and read-only mounts, loop devices, a kernel that refuses.
+//! A file workload with a faulty path, file system or device: it returns one clear error and leaves no files behind.
+//! The conditions are real: small and read-only mounts, loop devices, a kernel that refuses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use bench::{
 
 const RECORD: u64 = 4096;
 
-/// What a record names as absent where threads share the table of the process.
+/// The name of the unavailable feature in a record if threads share the process's descriptor table.
 const OWN_TABLE: &str = "a table of descriptors for each thread";
 
 fn spec(directory: &Path, pattern: Pattern) -> FileSpec {
@@ -41,7 +41,7 @@ fn says(command: &mut Command) -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
-/// A mount that ends with the test. `None`, with the reason printed, where this user can't mount.
+/// A mount that ends with the test. `None`, with the reason printed, if this user cannot mount.
 struct Mount {
     point: tempfile::TempDir,
 }
@@ -67,7 +67,7 @@ impl Drop for Mount {
     }
 }
 
-/// A loop device on a file of its own.
+/// A loop device on its own backing file.
 struct Loop {
     device: PathBuf,
     backing: PathBuf,
@@ -173,7 +173,7 @@ fn a_read_only_file_system_is_named() {
     );
 }
 
-/// Takes the medium from under the file system when the timed window has begun.
+/// Removes the medium below the file system when the timed window has begun.
 struct RemoveMedium<'run> {
     backing: &'run Path,
     done: AtomicBool,
@@ -231,7 +231,7 @@ fn a_device_that_goes_away_under_a_mapping_is_an_error_too() {
     let Some(mount) = Mount::new(&["-t", "ext4", "-o", "errors=continue", name]) else {
         return;
     };
-    // Slowly, so that most of the file has not been read when the medium goes, and without read-ahead.
+    // Slowly, so that most of the file is unread when the medium is removed, and without read-ahead.
     let spec = FileSpec {
         mode: Mode::Mmap,
         cache: Cache::Cold,
@@ -463,7 +463,7 @@ fn what_stays_in_memory_is_not_called_cold() {
     assert_eq!(entries(mount.path()), 0);
 }
 
-/// Lets the kernel refuse a call to this thread and those that it starts, as a container's filter does.
+/// Makes the kernel refuse a call to this thread and those that it starts, as a container's filter does.
 fn forbid(call: libc::c_long, errno: i32) -> bool {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -485,7 +485,7 @@ fn forbid(call: libc::c_long, errno: i32) -> bool {
         len: 4,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: both calls change this thread alone; the filter's program lives until the second one returns.
+    // SAFETY: both calls change only this thread; the filter's program lives until the second one returns.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
@@ -524,7 +524,7 @@ fn a_kernel_that_refuses_rings_is_one_error_that_names_the_other_engine() {
     }
 }
 
-/// Who has a file below `directory` open when the workers are ready: names of threads, the caller's among them.
+/// Names of the threads that have a file below `directory` open when the workers are ready, including the caller's.
 struct Holders<'run> {
     directory: &'run Path,
     found: Mutex<Vec<String>>,
@@ -563,7 +563,7 @@ fn holds_open(table: &Path, directory: &Path) -> bool {
 
 impl Progress for Holders<'_> {
     fn advance(&self, phase: Phase, done: u64, _total: u64) {
-        // The first report of the phase comes when all workers wait at the start line.
+        // The first report of the phase comes when all workers wait at the start barrier.
         let mut found = self.found.lock().expect("nobody panicked");
         if phase == Phase::Measure && done == 0 && found.is_empty() {
             *found = self.now();

@@ -1,4 +1,4 @@
-//! Several passes, syncs after several writes, and workloads at the same time.
+//! Several passes, syncs after every N writes, and concurrent workloads.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -72,7 +72,7 @@ fn a_sync_follows_each_so_many_writes_over_all_passes() {
             sync_every: 3,
             ..spec(folder.path(), Pattern::SequentialWrite, mode)
         });
-        // 32 writes, not 16 twice, which would be 5 + 5.
+        // 32 writes in total, not 16 twice, which would give 5 + 5.
         assert_eq!(
             (outcome.write.count, outcome.sync.count),
             (32, 10),

@@ -1,4 +1,4 @@
-//! The file workload on a real directory: what is done, what is counted, what is left behind.
+//! The file workload on a real directory: its operations, counters and cleanup.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -39,7 +39,7 @@ fn done(spec: &FileSpec) -> FileOutcome {
     run(spec, &NoProgress, &AtomicBool::new(false)).expect("the workload must run")
 }
 
-/// A directory on a file system that takes O_DIRECT, beside the build's own output.
+/// A directory on a file system that supports O_DIRECT, beside the build's own output.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build directory is writable")
 }
@@ -48,8 +48,8 @@ fn entries(directory: &Path) -> usize {
     fs::read_dir(directory).expect("the directory exists").count()
 }
 
-/// A log keeps a workload off the fast path and changes none of its operations. The records that a run of each length
-/// wrote show their order; new files show which ones they are.
+/// A log keeps a workload off the fast path without changing its operations. The records written by a run of each
+/// length show their order; new files show which ones they are.
 #[test]
 fn the_fast_path_does_the_operations_of_the_general_loop_in_their_order() {
     let folder = directory();
@@ -314,7 +314,7 @@ fn nothing_is_left_behind_unless_asked() {
     assert_eq!(entries(directory.path()), 0);
 }
 
-/// Raises the stop flag as soon as the preparation reports anything.
+/// Raises the stop flag at the first report of the preparation.
 struct StopWhilePreparing<'run>(&'run AtomicBool);
 
 impl Progress for StopWhilePreparing<'_> {

@@ -1,4 +1,4 @@
-//! PostMark on a real directory, beside the original where it is installed.
+//! PostMark on a real directory, compared with the original if it is installed.
 
 mod stopping;
 
@@ -18,7 +18,7 @@ fn done(spec: &PostmarkSpec) -> PostmarkOutcome {
     run(spec, &NoProgress, &AtomicBool::new(false)).expect("the workload must run")
 }
 
-/// Settings that meet every rule: subfolders, unequal biases, files that fill up.
+/// Settings that exercise every rule: subdirectories, unequal biases, files that reach their full size.
 fn varied(directory: &Path) -> PostmarkSpec {
     PostmarkSpec {
         files: 60,
@@ -76,7 +76,7 @@ fn every_setting_gives_the_counts_of_the_installed_original() {
     }
 }
 
-/// The counts that the original prints for the same settings.
+/// The counts printed by the original for the same settings.
 fn printed_by_the_original(spec: &PostmarkSpec) -> BTreeMap<&'static str, u64> {
     let directory = tempfile::tempdir().expect("a folder");
     let mut child = Command::new("postmark")

@@ -1,4 +1,4 @@
-//! Latencies of an io_uring queue: each one lies within the window, whichever way slots stay empty.
+//! Latencies of an io_uring queue: each one lies within the window, for every cause of empty slots.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -31,7 +31,7 @@ fn ring(directory: &Path, pattern: Pattern, mode: Mode, depth: u32, records: u64
     }
 }
 
-/// Runs it and holds each latency to the window; gives the outcome and what it was.
+/// Runs the workload, checks that each latency lies within the window, and returns the outcome.
 fn held_to_the_window(spec: &FileSpec) -> FileOutcome {
     let about = format!(
         "{} {:?} {:?} {} records, verify {}",
@@ -117,7 +117,7 @@ fn an_operation_that_waits_for_another_on_its_record_leaves_no_latency_outside_t
     }
 }
 
-/// With one record, verification lets one operation at a time be in flight: no two latencies overlap, and each includes
+/// With one record, verification limits the operations in flight to one: no two latencies overlap, and each includes
 /// its call.
 #[test]
 fn latencies_of_operations_that_follow_each_other_add_up_to_no_more_than_the_window() {
@@ -160,7 +160,7 @@ fn pauses_and_a_ramp_leave_no_latency_longer_than_the_run() {
         .latency
         .summary()
         .expect("some writes end in the window");
-    // An operation that ends in the window may have begun in the ramp.
+    // An operation that ends in the window may have started in the ramp.
     assert!(
         summary.max_ns <= outcome.elapsed_ns() + outcome.ramp_ns,
         "{summary:?}"

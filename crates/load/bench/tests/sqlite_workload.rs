@@ -1,4 +1,4 @@
-//! The SQLite workload on a real directory: what is done, what is counted, what is left behind.
+//! The SQLite workload on a real directory: its transactions, counters and cleanup.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ fn spec(directory: &Path, operation: Operation) -> SqliteSpec {
         library: LibraryChoice::Bundled,
         operation,
         journal: Journal::Wal,
-        // Nothing here looks at the medium unless it says so.
+        // Tests do not depend on the medium unless they say so.
         synchronous: Synchronous::Off,
         transactions: 50,
         time_limit_us: None,
@@ -52,13 +52,13 @@ fn refused(spec: &SqliteSpec) -> BenchError {
     run(spec, &NoProgress, &AtomicBool::new(false)).expect_err("the workload must be refused")
 }
 
-/// A directory in memory where there is one: most tests here do not look at the medium, and are quicker so.
+/// A directory in memory if possible: most tests here do not depend on the medium, and are faster this way.
 fn directory() -> tempfile::TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.unwrap_or_else(|_| real_directory())
 }
 
-/// A directory beside the build's own output, which usually is on a real file system.
+/// A directory beside the build's own output, usually on a real file system.
 fn real_directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build directory is writable")
 }
@@ -109,7 +109,7 @@ fn every_operation_in_every_journal_mode_leaves_the_rows_that_it_should() {
                 assert_eq!(recorded, 100);
                 let kept = outcome.kept_directory.unwrap();
                 let databases = entries(&kept);
-                // Truncated and cleared journals stay, logs do not.
+                // Truncated and cleared journals remain, logs do not.
                 assert!(
                     databases
                         .iter()
@@ -158,7 +158,7 @@ fn text_and_prepared_statements_leave_the_same_databases() {
         let prepared = contents(StatementStyle::Prepared, operation);
         let text = contents(StatementStyle::Text, operation);
         assert!(prepared == text, "{operation}");
-        // Distinct values: no two rows of a run are alike.
+        // Distinct values: no two rows of a run are equal.
         let all: Vec<&String> = text.iter().flat_map(BTreeMap::values).collect();
         let distinct: std::collections::BTreeSet<&String> = all.iter().copied().collect();
         assert_eq!(distinct.len(), all.len(), "{operation}");
@@ -205,7 +205,7 @@ fn updates_of_the_original_order_that_hit_no_row_are_counted_apart() {
         ..spec(directory.path(), Operation::Update)
     };
     let outcome = done(&spec);
-    // One key in 2000 does not exist: 6000 draws miss it with a chance of 1 in 20.
+    // One key in 2000 does not exist: 6000 draws miss it with a probability of 1 in 20.
     assert!(outcome.unchanged_statements > 0 && outcome.unchanged_statements < 20);
     let expected = outcome.unchanged_statements;
     let record = outcome.into_record(identity(directory.path())).unwrap();
@@ -321,7 +321,7 @@ fn the_systems_library_runs_the_same_workload() {
 #[test]
 fn a_stopped_run_is_partial_and_leaves_nothing() {
     let directory = directory();
-    /// Raises the flag when so many transactions are done.
+    /// Raises the flag after a number of transactions.
     struct StopAt<'run>(u64, &'run AtomicBool, AtomicU64);
     impl Progress for StopAt<'_> {
         fn advance(&self, phase: Phase, done: u64, _total: u64) {
@@ -345,7 +345,7 @@ fn a_stopped_run_is_partial_and_leaves_nothing() {
     assert!(!outcome.into_record(identity(directory.path())).unwrap().complete);
     assert_eq!(entries(directory.path()), Vec::<PathBuf>::new());
 
-    // Stopped while rows are made: nothing was measured.
+    // Stopped during preparation: no transaction was measured.
     let outcome = run(
         &SqliteSpec {
             operation: MIX,
@@ -386,7 +386,7 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
     );
     let message = refused_as(&|spec| spec.directory = PathBuf::from("/proc/version"));
     assert!(message.contains("expected a directory"), "{message}");
-    // Attached databases beyond what this library was built for.
+    // More attached databases than this library was built for.
     let message = refused_as(&|spec| spec.databases = 100);
     assert!(
         message.contains("databases: 100, expected at most 11"),
@@ -401,7 +401,7 @@ fn a_full_file_system_is_an_error_with_statement_code_and_path() {
     let Some(small) = SmallFileSystem::mount() else {
         return;
     };
-    // The check of free space knows the rows; it cannot know that another program takes the space meanwhile.
+    // The check of free space includes the rows; it cannot foresee that another program uses the space meanwhile.
     struct FillDisk(PathBuf, AtomicBool);
     impl Progress for FillDisk {
         fn advance(&self, phase: Phase, _done: u64, _total: u64) {
@@ -428,7 +428,7 @@ fn a_full_file_system_is_an_error_with_statement_code_and_path() {
         message.contains("data-") && message.contains("SQLite error"),
         "{message}"
     );
-    // SQLITE_FULL, or what an I/O error of the log or of its index is called: extended codes.
+    // SQLITE_FULL, or the extended codes of an I/O error of the log or of its index.
     assert!(
         message.contains("error 13 (")
             || message.contains("full")
@@ -441,7 +441,7 @@ fn a_full_file_system_is_an_error_with_statement_code_and_path() {
     assert!(left.iter().all(|path| path.ends_with("lost+found")), "{left:?}");
 }
 
-/// A tmpfs of 16 MiB, gone when dropped.
+/// A tmpfs of 16 MiB, unmounted when dropped.
 struct SmallFileSystem(tempfile::TempDir);
 
 impl SmallFileSystem {
@@ -473,8 +473,8 @@ fn count(number: u64) -> f64 {
     f64::from(u32::try_from(number).expect("counts of tests are small"))
 }
 
-/// Syncs of each insert transaction on three tables, in the mean over the transactions that the longer of two runs has
-/// more: what SQLite asks for, and the kernel's fdatasync calls where they can be counted.
+/// Mean number of syncs per insert transaction on three tables, computed from the difference of two runs of different
+/// length: SQLite's sync requests, and the kernel's fdatasync calls if they can be counted.
 fn syncs_of_a_transaction(
     journal: Journal,
     synchronous: Synchronous,
@@ -509,8 +509,8 @@ fn syncs_of_a_transaction(
     ((syncs_many - syncs_few) / more, calls)
 }
 
-/// Journal mode, then syncs of a transaction at OFF, NORMAL and FULL: by SQLite, and fdatasync calls. The difference are
-/// folders, which SQLite's file layer syncs by itself when a journal is made.
+/// Journal mode, then syncs per transaction at OFF, NORMAL and FULL: SQLite's requests, and fdatasync calls. The
+/// difference is directory syncs, which SQLite's default VFS makes by itself when a journal is created.
 const SYNCS: [(Journal, [f64; 3], [f64; 3]); 5] = [
     (Journal::Delete, [0.0, 2.0, 3.0], [0.0, 3.0, 4.0]),
     (Journal::Truncate, [0.0, 2.0, 4.0], [0.0, 3.0, 5.0]),
@@ -533,7 +533,7 @@ fn an_insert_transaction_syncs_as_often_as_that_of_the_original() {
             }
         }
     }
-    // The folder once more, after the journal was removed.
+    // One more directory sync, after the journal was removed.
     let (syncs, calls) = syncs_of_a_transaction(Journal::Delete, Synchronous::Extra, (5, 15));
     assert_eq!((syncs, calls.unwrap_or(5.0)), (3.0, 5.0));
 }
@@ -541,7 +541,7 @@ fn an_insert_transaction_syncs_as_often_as_that_of_the_original() {
 #[test]
 fn a_write_ahead_log_syncs_once_a_transaction_and_at_checkpoints() {
     for (level, commit) in LEVELS.into_iter().zip([0.0, 0.0, 1.0]) {
-        // A checkpoint comes after some 160 transactions.
+        // A checkpoint occurs about every 160 transactions.
         let (syncs, calls) = syncs_of_a_transaction(Journal::Wal, level, (10, 410));
         let checkpoints = if level == Synchronous::Off {
             0.0..=0.0

@@ -1,4 +1,4 @@
-//! The four phases of tio on a real directory.
+//! The four phases of tiobench on a real directory.
 
 mod stopping;
 

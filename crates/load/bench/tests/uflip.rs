@@ -1,4 +1,4 @@
-//! uFLIP on a file of a real directory.
+//! uFLIP on a file in a real directory.
 
 mod stopping;
 
@@ -13,7 +13,7 @@ use bench::{DeviceAccess, Measurement, NoProgress};
 use results::RunIdentity;
 use stopping::StopWhenMeasuring;
 
-/// Through the page cache, as a directory for temporary files may know no other way, and without pauses.
+/// Buffered, because a directory for temporary files may not support direct I/O, and without pauses.
 fn small(directory: &Path) -> UflipSpec {
     UflipSpec {
         caching: Caching::Page,

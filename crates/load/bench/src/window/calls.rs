@@ -1,11 +1,11 @@
 //! System calls by kind, counted by the kernel's trace points through `perf_event_open`.
 //!
-//! Only counting, no sampling: a file descriptor for each kind, inherited by threads that are started after it was opened.
-//! The numbers of the trace points are in tracefs; where that is not mounted, a private instance of it is opened that is
-//! attached nowhere and gone with its descriptor.
+//! Counting only, no sampling: one file descriptor per kind, inherited by threads started after it was opened. The
+//! trace point numbers come from tracefs; if that is not mounted, a private instance is opened that is attached
+//! nowhere and disappears with its descriptor.
 //!
-//! JUSTIFICATION for `unsafe`: `perf_event_open` and its ioctls have no safe wrapper here. A crate for it (perf-event2)
-//! would bring a hundred times this file.
+//! JUSTIFICATION for `unsafe`: `perf_event_open` and its ioctls have no safe wrapper here. A crate for it
+//! (perf-event2) would add a hundred times the code of this file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use results::{counter, nearest_f64};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-/// The kinds that are counted, as the kernel spells them; one that this architecture does not have is left out.
+/// The counted kinds, in kernel spelling; kinds that this architecture lacks are skipped.
 const KINDS: [&str; 21] = [
     "read",
     "pread64",
@@ -42,7 +42,7 @@ const KINDS: [&str; 21] = [
 
 /// `PERF_TYPE_TRACEPOINT`.
 const TYPE_TRACEPOINT: u32 = 2;
-/// `PERF_ATTR_SIZE_VER0`: the first form of the structure, which every kernel takes.
+/// `PERF_ATTR_SIZE_VER0`: the first version of the structure, which every kernel accepts.
 const ATTRIBUTES_BYTES: u32 = 64;
 /// Bits `disabled` and `inherit`.
 const DISABLED_AND_INHERITED: u64 = 0b11;
@@ -52,7 +52,7 @@ const CLOSE_ON_EXEC: libc::c_ulong = 8;
 const ENABLE: libc::Ioctl = 0x2400;
 const DISABLE: libc::Ioctl = 0x2401;
 
-/// The first form of `struct perf_event_attr`.
+/// The first version of `struct perf_event_attr`.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -71,13 +71,13 @@ struct Attributes {
 /// Open counters; they count nothing until [`CallCounters::start`].
 #[derive(Debug)]
 pub struct CallCounters {
-    /// In all.
+    /// Counter of all calls.
     total: OwnedFd,
     kinds: Vec<(&'static str, OwnedFd)>,
 }
 
 impl CallCounters {
-    /// Opens a counter for each kind, for this thread and those that it will start; or says what is in the way.
+    /// Opens a counter per kind, for this thread and those that it will start; an error is the reason.
     pub fn open() -> Result<Self, String> {
         let events = events_folder()?;
         let total = open_counter(identifier(&events, "raw_syscalls/sys_enter")?)?;
@@ -90,16 +90,16 @@ impl CallCounters {
         Ok(Self { total, kinds })
     }
 
-    /// Begins to count.
+    /// Starts counting.
     pub fn start(&self) -> Result<(), String> {
-        // The total last, so that it does not count the switching of the others.
+        // The total comes last, so that it does not count the switching of the others.
         for counter in self.kinds.iter().map(|(_, counter)| counter).chain([&self.total]) {
             switch(counter, ENABLE)?;
         }
         Ok(())
     }
 
-    /// Ends counting and gives the numbers, ready for a run record.
+    /// Stops counting and returns the counters for a run record.
     pub fn stop(self) -> Result<BTreeMap<String, f64>, String> {
         for counter in [&self.total]
             .into_iter()
@@ -120,7 +120,7 @@ impl CallCounters {
     }
 }
 
-/// The folder `events` of tracefs.
+/// The `events` directory of tracefs.
 fn events_folder() -> Result<OwnedFd, String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     for place in ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"] {
@@ -169,8 +169,8 @@ fn open_counter(identifier: u64) -> Result<OwnedFd, String> {
         ..Attributes::default()
     };
     let (this_thread, any_processor, no_group): (libc::pid_t, libc::c_int, libc::c_int) = (0, -1, -1);
-    // SAFETY: the pointer is to a live structure of the length that its `size` field names; the kernel reads it during
-    // the call alone.
+    // SAFETY: the pointer is to a live structure of the length that its `size` field names; the kernel reads it only
+    // during the call.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -189,13 +189,13 @@ fn open_counter(identifier: u64) -> Result<OwnedFd, String> {
              kernel.perf_event_paranoid to 1 or less"
         ));
     };
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor for us, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 fn switch(counter: &OwnedFd, request: libc::Ioctl) -> Result<(), String> {
     let only_this_event: libc::c_int = 0;
-    // SAFETY: the descriptor is open, and these two requests take a number and touch no memory of ours.
+    // SAFETY: the descriptor is open, and these two requests take a number and access no memory of ours.
     let answer = unsafe { libc::ioctl(counter.as_raw_fd(), request, only_this_event) };
     if answer < 0 {
         return Err(format!(

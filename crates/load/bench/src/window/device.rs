@@ -1,17 +1,18 @@
 //! Counters of the block device below a directory, from `/sys/dev/block/MAJOR:MINOR/stat`.
 //!
-//! The device is the one whose number the file system gives its files: the partition, the loop or mapped device, not
-//! what lies below that. File systems with numbers of their own (FUSE, tmpfs, btrfs, overlays) have none.
+//! The device is the one whose number the file system reports for its files: the partition, the loop or mapped
+//! device, not the devices below that. File systems with their own device numbers (FUSE, tmpfs, btrfs, overlays) have
+//! none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use results::counter;
 
-/// The kernel counts in units of 512 bytes here, whatever the device's sectors are.
+/// The kernel counts in units of 512 bytes here, whatever the device's sector size.
 const STAT_SECTOR_BYTES: u64 = 512;
 
-/// Where the counters of one device are.
+/// Location of the counters of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     stat: PathBuf,
@@ -20,7 +21,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device below `directory`, or why there is none.
+    /// Finds the device below `directory`; an error is the reason why there is none.
     pub fn below(directory: &Path) -> Result<Self, String> {
         let status = rustix::fs::stat(directory)
             .map_err(|errno| format!("{} can't be examined: {errno}", directory.display()))?;
@@ -39,13 +40,13 @@ impl Device {
         })
     }
 
-    /// The counters at this moment; `None` when the device is gone.
+    /// Reads the counters; `None` if the device is gone.
     pub fn snapshot(&self) -> Option<DeviceSnapshot> {
         DeviceSnapshot::parse(&fs::read_to_string(&self.stat).ok()?, self.is_partition)
     }
 }
 
-/// Counters of one device, since boot or between two moments.
+/// Counters of one device, since boot or as a difference between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSnapshot {
     pub reads: u64,
@@ -55,9 +56,9 @@ pub struct DeviceSnapshot {
     /// Kernels before 4.18 do not count discards.
     pub discards: Option<u64>,
     pub discarded_bytes: Option<u64>,
-    /// Kernels before 5.5 do not count flushes, and none does for partitions.
+    /// Kernels before 5.5 do not count flushes, and no kernel counts those of partitions.
     pub flushes: Option<u64>,
-    /// Time during which the device had something to do.
+    /// Time during which the device had requests in flight.
     pub busy_ms: u64,
 }
 
@@ -82,7 +83,7 @@ impl DeviceSnapshot {
         })
     }
 
-    /// What happened since `earlier`.
+    /// The difference since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let both = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Self {

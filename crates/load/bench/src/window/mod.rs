@@ -1,17 +1,18 @@
-//! What the system counted during a timed window: processors, block device, the process's own I/O, system calls.
+//! System counters of a timed window: processors, block device, the process's own I/O, system calls.
 //!
-//! Three steps, so that nothing but the workload is between the second and the third:
-//! [`Window::prepare`] before the workers are started (they inherit the counting of calls), [`Window::begin`] when all of
-//! them wait at the start line, [`Running::finish`] when the last one is done.
+//! There are three steps, so that only the workload runs between the second and the third: [`Window::prepare`] before
+//! the workers are started (they inherit the counting of calls), [`Window::begin`] when all of them wait at the start
+//! barrier, [`Running::finish`] when the last one has finished.
 //!
-//! It does not decide what a number means for a workload, and it never invents one: what this system does not tell is
-//! absent from the counters and named in [`WindowOutcome::absent`] with the reason.
+//! This module does not interpret a counter for a workload and never invents one: counters that this system does not
+//! provide are missing, and named in [`WindowOutcome::absent`] with the reason.
 //!
-//! Honest limits, which belong beside the numbers:
-//! - the block device is counted as a whole: another program that uses it is in there too;
-//! - what the page cache still holds when the window ends has not reached the device yet, so that write amplification
-//!   says something only about windows that end with a sync;
-//! - counting system calls makes each of them slower (some 0.1 us), for the whole machine; it is done only when asked.
+//! Limits that must be stated with the numbers:
+//! - the block device is counted as a whole, including its use by other programs;
+//! - data still in the page cache at the end of the window has not reached the device, so write amplification is
+//!   meaningful only for windows that end with a sync;
+//! - counting system calls makes each of them slower (some 0.1 us), for the whole machine; it is done only on
+//!   request.
 
 mod calls;
 mod device;
@@ -32,42 +33,42 @@ use crate::processor::{ProcessorSnapshot, ProcessorUse};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountCalls {
-    /// Not: nothing is slowed down.
+    /// No: no call is slowed down.
     No,
-    /// In all and by kind, by the kernel's trace points.
+    /// In total and by kind, by the kernel's trace points.
     Yes,
 }
 
-/// A counter that this system does not give.
+/// A counter that this system does not provide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Absent {
-    /// Which counters.
+    /// The unavailable counters.
     pub what: &'static str,
-    /// Why, and what would help.
+    /// The reason, and the remedy.
     pub reason: String,
 }
 
-/// Bytes that the workload itself moved in the window.
+/// Bytes that the workload itself transferred in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Read through system calls or mappings.
     pub read_bytes: u64,
-    /// Written likewise.
+    /// Written through system calls or mappings.
     pub written_bytes: u64,
 }
 
-/// What was counted.
+/// The counters of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WindowOutcome {
-    /// The machine's processors; `None` when the window was too short to tell.
+    /// Processor use of the whole machine; `None` if the window was too short to tell.
     pub processor: Option<ProcessorUse>,
-    /// Everything else, ready for a run record; the unit is the last word of the name.
+    /// All other counters, ready for a run record; the unit is the last word of the name.
     pub counters: BTreeMap<String, f64>,
-    /// What is not among them.
+    /// Unavailable counters.
     pub absent: Vec<Absent>,
 }
 
-/// A window that has not begun.
+/// A window that has not yet begun.
 #[derive(Debug)]
 pub struct Window {
     device: Option<Device>,
@@ -76,10 +77,10 @@ pub struct Window {
 }
 
 impl Window {
-    /// Finds out what can be counted for a workload in `directory`.
+    /// Determines the available counters for a workload in `directory`.
     ///
-    /// Call it from the thread that starts the workers, before it does: calls are counted in this thread and in those
-    /// that it starts from here on.
+    /// Call it from the thread that starts the workers, before it does so: calls are counted in this thread and in
+    /// those that it starts from then on.
     #[must_use]
     pub fn prepare(directory: &Path, calls: CountCalls) -> Self {
         let mut absent = Vec::new();
@@ -105,7 +106,7 @@ impl Window {
         }
     }
 
-    /// Begins to count. Call it as the last thing before the workers are let go.
+    /// Starts counting. Must be the last call before the workers are released.
     #[must_use]
     pub fn begin(mut self) -> Running {
         let device = self.device.as_ref().and_then(Device::snapshot);
@@ -135,7 +136,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Ends the window. Call it as the first thing after the last worker has finished; the bytes can be computed later.
+    /// Ends the window. Must be the first call after the last worker has finished; byte counts can be computed later.
     #[must_use]
     pub fn finish(self) -> Finished {
         let calls = self.window.calls.map(CallCounters::stop);
@@ -173,7 +174,7 @@ impl Running {
     }
 }
 
-/// A window that is over; the numbers still have to be set beside what the workload moved.
+/// A window that has ended; its counters are not yet related to the bytes that the workload transferred.
 #[derive(Debug)]
 pub struct Finished {
     processor: Option<ProcessorUse>,
@@ -184,7 +185,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// All counters, with those that relate to what the workload moved.
+    /// All counters, including those relative to the bytes that the workload transferred.
     #[must_use]
     pub fn outcome(self, moved: Moved) -> WindowOutcome {
         let mut counters = self.calls;
@@ -207,7 +208,7 @@ impl Finished {
                 insert(counter::WRITE_AMPLIFICATION, ratio);
             }
         }
-        // Without a block device the kernel accounts no storage reads, and everything would look like a hit.
+        // Without a block device the kernel accounts no storage reads, and everything would look like a cache hit.
         if let (Some(io), Some(_)) = (self.process_io, &self.device)
             && moved.read_bytes > 0
         {
@@ -274,7 +275,7 @@ mod tests {
         }
         assert_eq!(outcome.counters["system_calls_fdatasync_count"], 5.0);
         assert_eq!(outcome.counters["system_calls_fsync_count"], 1.0);
-        // Other tests of this process run on other threads: only ours are counted.
+        // Other tests of this process run in other threads: only this test's calls are counted.
         assert_eq!(outcome.counters["system_calls_write_count"], 5.0);
         assert!(outcome.counters[counter::SYSTEM_CALLS] >= 11.0);
     }

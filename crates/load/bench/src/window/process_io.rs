@@ -1,24 +1,24 @@
-//! What the kernel accounts to this process, from `/proc/self/io`.
+//! The kernel's I/O accounting of this process, from `/proc/self/io`.
 //!
-//! All threads are in it, also those that show progress; they read and write next to nothing.
+//! It covers all threads, including those that display progress, whose I/O is negligible.
 
 use std::fs;
 
-/// I/O of the process, since it started or between two moments.
+/// I/O of the process, since it started or as a difference between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessIo {
     /// Calls of the read family.
     pub read_calls: u64,
     /// Calls of the write family.
     pub write_calls: u64,
-    /// Bytes that had to be fetched from storage, read-ahead included.
+    /// Bytes fetched from storage, including read-ahead.
     pub storage_read_bytes: u64,
-    /// Bytes of pages that were made dirty, and of direct writes.
+    /// Bytes of dirtied pages, and of direct writes.
     pub storage_written_bytes: u64,
 }
 
 impl ProcessIo {
-    /// `None` when the kernel does not account I/O.
+    /// `None` if the kernel does not account I/O.
     pub fn take() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/self/io").ok()?)
     }
@@ -36,7 +36,7 @@ impl ProcessIo {
         })
     }
 
-    /// What happened since `earlier`.
+    /// The difference since `earlier`.
     pub const fn since(self, earlier: Self) -> Self {
         Self {
             read_calls: self.read_calls.saturating_sub(earlier.read_calls),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bench::{Phase, Progress};
 
-/// Raises the stop flag when something is measured for the first time.
+/// Raises the stop flag when the measurement begins.
 pub struct StopWhenMeasuring<'flag>(pub &'flag AtomicBool);
 
 impl Progress for StopWhenMeasuring<'_> {
