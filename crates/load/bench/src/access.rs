@@ -315,7 +315,7 @@ impl Target {
 }
 
 impl Part {
-    /// Position in the mapping of an offset of the file.
+    /// Position in the mapping of a file offset.
     fn position(&self, offset: u64) -> usize {
         let position = usize::try_from(offset - self.base);
         position.expect("the mapping was made, so its length and every position in it fit in memory")
@@ -383,7 +383,7 @@ fn in_memory(path: &Path, bytes: u64) -> Result<usize, BenchError> {
     usize::try_from(bytes).map_err(|_| BenchError::io("mmap", path, io::ErrorKind::FileTooLarge))
 }
 
-/// A length in memory as a number of bytes in a file.
+/// Converts a length in memory to a number of bytes in a file.
 fn nonnegative(length: usize) -> u64 {
     u64::try_from(length).expect("lengths in memory fit in 64 bits")
 }

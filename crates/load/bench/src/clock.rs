@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How long the counter is compared with the kernel's clock: reading both takes 100 ns, 2 in a million of this.
+/// Duration of the comparison with the kernel's clock: reading both takes 100 ns, 2 in a million of this.
 const CALIBRATION_NS: u64 = 50_000_000;
 
 /// Fraction bits of a counter step in nanoseconds.

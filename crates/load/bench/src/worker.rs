@@ -33,7 +33,7 @@ pub struct Worker<'run> {
     pub memory: AlignedMemory,
     pub limiter: Option<RateLimiter>,
     pub check: Option<Check>,
-    /// Whether the mode has a sync by call.
+    /// True if the mode syncs by a call after writes.
     pub syncs: bool,
     /// Number of writes since the last sync.
     unsynced: u32,
@@ -92,7 +92,7 @@ pub struct WorkerOutcome {
     pub complete: bool,
     pub generations: Option<Generations>,
     pub log: Option<OperationLog>,
-    /// Why the worker shared its table of descriptors with the process, if it did.
+    /// Why the worker shared the process's file descriptor table, if it did.
     pub shared_table: Option<Errno>,
 }
 
@@ -279,7 +279,7 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// Performs a read; returns the start time of the next operation.
+    /// Performs a read; returns the earliest start of the next operation.
     #[inline]
     fn read(
         &mut self,
@@ -307,7 +307,7 @@ impl<'run> Worker<'run> {
         Ok(self.clock.now_ns())
     }
 
-    /// Performs a write; returns the start time of the next operation.
+    /// Performs a write; returns the earliest start of the next operation.
     #[inline]
     fn write(
         &mut self,

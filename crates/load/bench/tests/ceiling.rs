@@ -28,7 +28,7 @@ fn number(name: &str, usual: u64) -> u64 {
         .unwrap_or(usual)
 }
 
-/// The loop, compiled; `None` without a C compiler.
+/// Compiles the C loop; `None` without a C compiler.
 fn ceiling(directory: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/judge/c/file_loop.c");
     let program = directory.join("file_loop");

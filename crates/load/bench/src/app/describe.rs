@@ -122,7 +122,7 @@ pub(super) fn relation_text(claim: &Claim) -> String {
     }
 }
 
-/// The word for the layer in lists and records.
+/// Name of the layer in lists and records.
 pub(super) const fn layer_word(application: &Application) -> &'static str {
     match application.layer {
         results::call_trace::Layer::SystemCalls => "system-calls",

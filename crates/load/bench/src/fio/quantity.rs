@@ -61,7 +61,7 @@ pub fn count(text: &str) -> Result<u64, String> {
     found.map_err(|_| format!("expected a whole number, found `{text}`"))
 }
 
-/// A switch: fio takes an option without a value as 1.
+/// A switch: like fio, treats an option without a value as 1.
 pub fn switch(text: Option<&str>) -> Result<bool, String> {
     match text.map(str::trim) {
         None | Some("1" | "true") => Ok(true),

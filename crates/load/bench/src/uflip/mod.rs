@@ -218,7 +218,7 @@ impl PointOutcome {
 /// The result of the calibration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
-    /// How long reads are slowed down after random writes.
+    /// Duration for which reads are slowed down after random writes.
     pub disturbed_ns: u64,
     /// Start-up and period of each pattern.
     pub patterns: Vec<(Baseline, Steadiness)>,
@@ -239,7 +239,7 @@ pub struct UflipOutcome {
     pub calibration: Option<Calibration>,
     /// The outcome of every point.
     pub points: Vec<PointOutcome>,
-    /// How often sequential writes had to restart at the start of the target.
+    /// Number of times that sequential writes had to restart at the start of the target.
     pub areas_reused: u64,
     /// Why the test directory could not be removed.
     pub leftover: Option<String>,

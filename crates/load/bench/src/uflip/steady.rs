@@ -98,7 +98,7 @@ fn period(latencies_ns: &[u64]) -> Option<u64> {
     u64::try_from(place + 1).ok()
 }
 
-/// How long reads after random writes are slowed down: the pause required between runs.
+/// Duration for which reads after random writes are slowed down: the pause required between runs.
 #[must_use]
 pub fn disturbed_ns(before_ns: &[u64], after_ns: &[u64]) -> u64 {
     let usual = median(
@@ -131,8 +131,8 @@ pub struct GranularitySteps {
     pub super_page_bytes: Option<u64>,
 }
 
-/// The steps on which at least two of three runs agree; requires three runs. Each run is a list of pairs as for
-/// [`granularity_steps`].
+/// The steps on which at least two of three runs agree; requires at least three runs. Each run is a list of pairs as
+/// for [`granularity_steps`].
 #[must_use]
 pub fn agreed_steps(runs: &[Vec<(u64, f64)>]) -> GranularitySteps {
     let found: Vec<GranularitySteps> = runs.iter().map(|run| granularity_steps(run)).collect();

@@ -21,7 +21,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Finds the device below `directory`; an error is the reason why there is none.
+    /// Finds the device below `directory`; the error says why the directory has no device.
     pub fn below(directory: &Path) -> Result<Self, String> {
         let status = rustix::fs::stat(directory)
             .map_err(|errno| format!("{} can't be examined: {errno}", directory.display()))?;

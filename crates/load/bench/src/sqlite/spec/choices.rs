@@ -129,7 +129,7 @@ words! {
 }
 
 words! {
-    /// How often SQLite syncs to the medium (`PRAGMA synchronous`).
+    /// Frequency of SQLite's syncs to the medium (`PRAGMA synchronous`).
     #[serde(rename_all = "lowercase")]
     Synchronous {
         /// Never.
