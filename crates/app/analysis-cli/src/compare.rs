@@ -26,6 +26,6 @@ pub fn run(arguments: &TraceCompareArguments) -> Result<Finding> {
     } else {
         comparison.to_text()
     };
-    output::print_bytes(text.as_bytes())?;
+    output::print_text(&text)?;
     Ok(Finding::Nothing)
 }

@@ -34,7 +34,7 @@ pub fn run(arguments: &TraceQueryArguments) -> Result<Finding> {
     } else {
         table.to_text()
     };
-    output::print_bytes(text.as_bytes())?;
+    output::print_text(&text)?;
     Ok(Finding::Nothing)
 }
 
@@ -48,6 +48,6 @@ fn list(arguments: &TraceQueryArguments) -> Result<Finding> {
             report::table(&columns, &rows)
         }
     };
-    output::print_bytes(text.as_bytes())?;
+    output::print_text(&text)?;
     Ok(Finding::Nothing)
 }

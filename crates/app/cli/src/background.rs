@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 use fuse::Negotiated;
+use results::shown;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -75,6 +76,7 @@ impl Report {
             } => {
                 // Reasons for features that are off follow in further lines; `tidegate stats --all` shows them.
                 let granted = summary.lines().next().unwrap_or_default();
+                let (source, mountpoint) = (shown::line(source), shown::line(mountpoint));
                 output::print_line(&format!("mounted {source} on {mountpoint}: {granted}"))?
             }
         };

@@ -33,13 +33,13 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
     if arguments.json {
         output::print_line(&serde_json::to_string(&document)?)?;
     } else if arguments.prometheus {
-        output::print_bytes(stats_prometheus::render(&mount.mountpoint, &document).as_bytes())?;
+        output::print_text(&stats_prometheus::render(&mount.mountpoint, &document))?;
     } else {
         let show = match arguments.all {
             true => stats_table::render,
             false => stats_table::brief,
         };
-        output::print_bytes(show(&mount.mountpoint, &document).as_bytes())?;
+        output::print_text(&show(&mount.mountpoint, &document))?;
     }
     Ok(())
 }
@@ -84,7 +84,7 @@ fn list(arguments: &StatsArguments) -> Result<()> {
         return Ok(());
     }
     let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    output::print_bytes(arguments.width.table(&columns, &rows).as_bytes())?;
+    output::print_text(&arguments.width.table(&columns, &rows))?;
     Ok(())
 }
 

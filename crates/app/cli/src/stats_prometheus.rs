@@ -6,6 +6,7 @@
 use std::fmt::{Display, Write};
 use std::path::Path;
 
+use results::shown;
 use serde_json::{Map, Value};
 
 use crate::stats_document::Document;
@@ -181,9 +182,10 @@ impl Page {
     }
 }
 
-/// Escapes the special characters of the format.
+/// Escapes the special characters of the format, and active characters for which it has no escape.
 fn label_value(text: &str) -> String {
-    text.replace('\\', "\\\\")
+    shown::lines(text)
+        .replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
 }
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let page = render(Path::new("/a\"b\\c\nd"), &example(1));
-        assert!(page.contains(r#"mountpoint="/a\"b\\c\nd""#), "{page}");
+        let page = render(Path::new("/a\"b\\c\nd\u{1b}"), &example(1));
+        assert!(page.contains(r#"mountpoint="/a\"b\\c\nd\\u001b""#), "{page}");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use results::shown;
 use serde_json::{Map, Value};
 
 use crate::quantity::{about_bytes, show_bytes};
@@ -15,12 +16,13 @@ pub const RATES_HEADER: &str =
 
 /// The whole document as a table.
 pub fn render(mountpoint: &Path, document: &Document) -> String {
-    let mut text = format!(
-        "{} on {}, process {}\n",
+    let title = format!(
+        "{} on {}, process {}",
         document.source,
         mountpoint.display(),
         document.pid
     );
+    let mut text = shown::line(&title).into_owned() + "\n";
     section(&mut text, "negotiated");
     members(&mut text, &document.negotiated);
     operations(&mut text, document);

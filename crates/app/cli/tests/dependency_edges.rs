@@ -44,7 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ui", "vfs",
         ],
     ),
-    ("programs", &["media", "outfile", "report"]),
+    ("programs", &["media", "outfile", "report", "results"]),
     (
         "analysis-cli",
         &["analysis", "formats", "programs", "report", "results"],

@@ -6,6 +6,9 @@ mod support {
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use support::bench::Bench;
@@ -114,4 +117,144 @@ fn a_log_file_is_not_written_through_a_link_of_another_user() {
     assert_eq!(fs::read_to_string(&secret).expect("there"), "of its owner");
     assert_eq!(code, 2, "{told}");
     assert!(told.contains("another user's symbolic link"), "{told}");
+}
+
+/// Starts the program in a folder.
+fn start(folder: &Path, words: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(words.split(' '))
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts")
+}
+
+/// Sends SIGINT and waits for the end, at most ten seconds.
+fn interrupt(mut child: Child) -> Output {
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is ours");
+    let sent = Instant::now();
+    while child.try_wait().expect("it is ours").is_none() {
+        if sent.elapsed() > Duration::from_secs(10) {
+            child.kill().expect("it is ours");
+            panic!("SIGINT does not end it");
+        }
+        std::thread::yield_now();
+    }
+    child.wait_with_output().expect("it has ended")
+}
+
+/// Whether a process has a handler for SIGINT.
+fn catches_interrupts(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.is_some_and(|bits| u64::from_str_radix(bits.trim(), 16).is_ok_and(|bits| bits & 2 != 0))
+}
+
+fn wait_until_it_catches_interrupts(child: &mut Child) {
+    let started = Instant::now();
+    while !catches_interrupts(child.id()) {
+        let ended = child.try_wait().expect("it is ours");
+        assert!(
+            ended.is_none() && started.elapsed() < Duration::from_secs(60),
+            "{ended:?}"
+        );
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_command_whose_output_has_no_reader() {
+    let bench = Bench::new();
+    let trace = include_str!("../../../trace/formats/tests/traces/blkparse.txt");
+    fs::write(bench.path("trace.txt"), trace).expect("made");
+    let mode = Mode::from_raw_mode(0o600);
+    mknodat(CWD, bench.path("fifo"), FileType::Fifo, mode, 0).expect("made");
+    let mut child = start(bench.0.path(), "trace convert trace.txt fifo --to jsonl --force");
+    wait_until_it_catches_interrupts(&mut child);
+    let output = interrupt(child);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("stopped while it waited for a reader"), "{told}");
+}
+
+#[test]
+fn names_of_255_bytes_are_written() {
+    let bench = Bench::new();
+    for words in commands(&bench) {
+        let name = "o".repeat(255);
+        bench.ends(0, &words.replace("OUT", &name));
+        assert!(fs::metadata(bench.path(&name)).is_ok_and(|found| found.is_file()));
+        fs::remove_file(bench.path(&name)).expect("it is there");
+    }
+    let trace = include_str!("../../../trace/formats/tests/traces/blkparse.txt");
+    fs::write(bench.path("trace.txt"), trace).expect("made");
+    for end in [".jsonl", ".trace"] {
+        let name = "o".repeat(255 - end.len()) + end;
+        bench.ends(0, &format!("trace convert trace.txt {name}"));
+        bench.ends(0, &format!("trace info {name}"));
+    }
+}
+
+#[test]
+fn an_interrupted_extraction_leaves_whole_files_and_no_archive_and_says_so() {
+    let bench = Bench::new();
+    for number in 0..40_u8 {
+        fs::write(bench.path(&format!("tree/{number:02}")), vec![number; 1 << 20]).expect("made");
+    }
+    bench.ends(0, "ubifs mkfs -r tree -m 2048 -e 126976 -c 2000 -x none volume");
+    let mut stopped = 0;
+    for turn in 0..20 {
+        let mut child = start(bench.0.path(), "ubifs extract volume -o out");
+        wait_until_it_catches_interrupts(&mut child);
+        // In turns earlier and later.
+        let until = Instant::now() + Duration::from_millis(turn);
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let output = interrupt(child);
+        let told = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(1) => {
+                stopped += 1;
+                assert!(
+                    told.contains("stopped before its end: out holds whole files"),
+                    "{told}"
+                );
+            }
+            code => assert_eq!(code, Some(0), "{told}"),
+        }
+        let made = fs::read_dir(bench.path("out"))
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.expect("listed").path());
+        for path in made {
+            let number: u8 = path
+                .file_name()
+                .and_then(|name| name.to_str()?.parse().ok())
+                .expect("a number");
+            assert!(
+                fs::read(&path).expect("it is there") == vec![number; 1 << 20],
+                "{} is not whole",
+                path.display()
+            );
+        }
+        let _not_there = fs::remove_dir_all(bench.path("out"));
+        let mut child = start(bench.0.path(), "ubifs extract volume --tar archive");
+        wait_until_it_catches_interrupts(&mut child);
+        let output = interrupt(child);
+        match output.status.code() {
+            Some(2) => assert!(!bench.path("archive").exists()),
+            code => assert_eq!(code, Some(0), "{output:?}"),
+        }
+        let left = fs::read_dir(bench.0.path()).expect("listed");
+        let left = left.filter(|entry| {
+            let name = entry.as_ref().expect("listed").file_name();
+            name.to_string_lossy().starts_with(".tidegate-")
+        });
+        assert_eq!(left.count(), 0);
+        let _not_there = fs::remove_file(bench.path("archive"));
+    }
+    assert!(stopped > 0, "no turn was stopped in time");
 }

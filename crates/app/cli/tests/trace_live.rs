@@ -1,87 +1,19 @@
 //! `tidegate trace record` and `trace top` on a loop device; needs root, otherwise skipped with a reason.
-#![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod support {
+    pub mod disk;
+}
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use support::disk::{Disk, run, text, tidegate};
 
 /// Writes that reach the device at once.
 const O_SYNC: i32 = 0o4_010_000;
-
-fn run(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    output.status.success().then_some(text)
-}
-
-fn tidegate(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .current_dir(folder)
-        .arg("trace")
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A mounted ext4 on a loop device; removed on drop.
-struct Disk {
-    device: String,
-    mountpoint: PathBuf,
-    folder: tempfile::TempDir,
-}
-
-impl Disk {
-    fn make() -> Option<Self> {
-        let skip = |reason: &str| testkit::report_left_out(reason);
-        if run("id", &["-u"]).as_deref() != Some("0") {
-            skip("needs root");
-            return None;
-        }
-        let folder = tempfile::tempdir_in("/dev/shm").ok()?;
-        let image = folder.path().join("image");
-        let mountpoint = folder.path().join("mounted");
-        fs::create_dir(&mountpoint).unwrap();
-        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        let Some(device) = run("losetup", &["-f", "--show", image.to_str().unwrap()]) else {
-            skip("no loop device can be had");
-            return None;
-        };
-        let disk = Self {
-            device,
-            mountpoint,
-            folder,
-        };
-        let mounted = run("mkfs.ext4", &["-q", &disk.device])
-            .and_then(|_| run("mount", &[&disk.device, disk.mountpoint.to_str().unwrap()]));
-        if mounted.is_none() {
-            skip("ext4 can't be made or mounted");
-            return None;
-        }
-        let probe = tidegate(
-            disk.folder.path(),
-            &["record", "-d", &disk.device, "-o", "probe", "--", "true"],
-        );
-        if probe.status.code() == Some(2) && text(&probe.stderr).contains("can't be traced") {
-            skip(&text(&probe.stderr));
-            return None;
-        }
-        Some(disk)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.mountpoint).output();
-        let _ = run("losetup", &["-d", &self.device]);
-    }
-}
 
 #[test]
 fn a_recorded_trace_is_native_and_names_the_file_and_what_is_there_is_not_replaced() {
@@ -209,6 +141,33 @@ fn a_trace_that_a_signal_ends_early_is_whole_up_to_there_and_marked() {
     assert_eq!(info.status.code(), Some(1), "{}", text(&info.stderr));
     let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
     assert_eq!(info["header"]["complete"], false);
+}
+
+/// The recorder rests while the program goes on: what does not fit into the ring is lost, counted and told.
+#[test]
+fn a_program_that_makes_more_requests_than_are_taken_in_is_traced_with_gaps_that_are_told() {
+    let Some(disk) = Disk::make() else { return };
+    let script = "kill -STOP $PPID; dd if=/dev/zero of=\"$1\" bs=4k count=2000 oflag=direct 2>/dev/null; \
+                  kill -CONT $PPID";
+    let file = disk.mountpoint.join("flood").to_str().unwrap().to_owned();
+    let arguments = [
+        "record",
+        "-d",
+        &disk.device,
+        "-o",
+        "f.trace",
+        "--ring",
+        "64k",
+        "--",
+    ];
+    let command = ["sh", "-c", script, "sh", &file];
+    let output = tidegate(disk.folder.path(), &[&arguments[..], &command[..]].concat());
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("records were lost"), "{told}");
+    let info = tidegate(disk.folder.path(), &["info", "f.trace", "--json"]);
+    let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert!(info["header"]["lost_records"].as_u64().unwrap() > 1000, "{info}");
 }
 
 #[test]

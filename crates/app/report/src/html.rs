@@ -1,10 +1,12 @@
 //! Escaping, and the HTML elements that the page uses.
 
+use results::shown;
+
 use crate::text_table::{Align, Column};
 
 /// Escapes text for use between tags and inside quoted attributes.
 ///
-/// Control characters other than newline and tab are invalid in HTML and become the replacement character.
+/// Active characters, which are invalid in HTML or change how others are read, are escaped as in [`shown`].
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -16,7 +18,7 @@ pub fn escape(text: &str) -> String {
             '"' => escaped += "&quot;",
             '\'' => escaped += "&#39;",
             '\n' | '\t' => escaped.push(letter),
-            _ if letter.is_control() => escaped.push('\u{FFFD}'),
+            _ if shown::is_active(letter) => escaped += &shown::line(letter.encode_utf8(&mut [0; 4])),
             _ => escaped.push(letter),
         }
     }
@@ -89,7 +91,7 @@ mod tests {
             escape("<b a=\"1\">'&'</b>"),
             "&lt;b a=&quot;1&quot;&gt;&#39;&amp;&#39;&lt;/b&gt;"
         );
-        assert_eq!(escape("a\0b\u{1b}c\n"), "a\u{FFFD}b\u{FFFD}c\n");
+        assert_eq!(escape("a\0b\u{1b}c\u{202e}\n"), "a\\u0000b\\u001bc\\u202e\n");
     }
 
     #[test]

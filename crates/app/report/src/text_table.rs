@@ -1,5 +1,7 @@
 //! Tables for the terminal: aligned columns of plain text, which [`fitted`] makes as narrow as a terminal.
 
+use results::shown;
+
 /// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -99,6 +101,9 @@ const GAP: usize = 2;
 /// first, then cells are elided, then optional columns are left out. Columns that may do neither stay as they are.
 #[must_use]
 pub fn fitted(columns: &[Column], rows: &[Vec<String>], width: usize) -> Fitted {
+    let escaped = |row: &Vec<String>| row.iter().map(|cell| shown::line(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
+    let rows = rows.as_slice();
     let widths = widths(columns, rows);
     let mut kept: Vec<usize> = (0..columns.len()).collect();
     let mut left_out = Vec::new();
@@ -181,17 +186,19 @@ fn widths(columns: &[Column], rows: &[Vec<String>]) -> Vec<usize> {
     let width = |(index, column): (usize, &Column)| {
         let cells = rows
             .iter()
-            .map(|row| row.get(index).map_or(0, |text| text.chars().count()));
-        cells.chain([column.title.chars().count()]).max().unwrap_or(0)
+            .map(|row| row.get(index).map_or(0, |text| shown::line(text).chars().count()));
+        cells.chain([shown::line(&column.title).chars().count()]).max().unwrap_or(0)
     };
     columns.iter().enumerate().map(width).collect()
 }
 
-/// Heading, rule and rows, each line ended by a newline. Missing cells are empty; control characters, which could
-/// move the cursor, are shown as `?`.
+/// Heading, rule and rows, each line ended by a newline. Missing cells are empty; others are escaped by [`shown::line`].
 #[must_use]
 pub fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
-    let cell = |row: &[String], index: usize| row.get(index).map_or_else(String::new, |text| printable(text));
+    let cell = |row: &[String], index: usize| {
+        row.get(index)
+            .map_or_else(String::new, |text| shown::line(text).into_owned())
+    };
     let widths = widths(columns, rows);
     let line = |cells: &dyn Fn(usize) -> String| {
         let padded = columns
@@ -207,18 +214,12 @@ pub fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
             });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
-    let mut text = line(&|index| printable(&columns[index].title));
+    let mut text = line(&|index| shown::line(&columns[index].title).into_owned());
     text += &line(&|index| "-".repeat(widths[index]));
     for row in rows {
         text += &line(&|index| cell(row, index));
     }
     text
-}
-
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|letter| if letter.is_control() { '?' } else { letter })
-        .collect()
 }
 
 #[cfg(test)]
@@ -240,7 +241,8 @@ mod tests {
     fn short_rows_and_control_characters_do_not_break_the_table() {
         let columns = [Column::left("a"), Column::left("b")];
         let rows = [vec!["x\u{1b}[2J\n".to_owned()], vec![]];
-        assert_eq!(table(&columns, &rows), "a       b\n------  -\nx?[2J?\n\n");
+        let expected = "a             b\n------------  -\nx\\u001b[2J\\n\n\n";
+        assert_eq!(table(&columns, &rows), expected);
     }
 
     fn history() -> ([Column; 5], Vec<Vec<String>>) {

@@ -8,7 +8,8 @@
 //!
 //! Devices, FIFOs, sockets, `/dev/stdout` and the like are written directly: a rename would replace `/dev/null` by a
 //! file. A link to one is followed if it belongs to root or the caller. In a world-writable sticky directory a FIFO or
-//! socket of another user is refused, as the kernel does with `fs.protected_fifos`.
+//! socket of another user is refused, as the kernel does with `fs.protected_fifos`. The open of a FIFO waits for a
+//! reader, and a write for the reader to read, until the flag of [`stop_with`] is raised.
 //!
 //! Logs that grow ([`append`]) and stores that are changed in place ([`change`]) are not opened through another user's
 //! link either.
@@ -17,17 +18,20 @@
 
 mod append;
 mod straight;
+mod waiting;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use append::{Readers, append, change};
+pub use waiting::stop_with;
 
 /// Policy for an unfinished output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +66,41 @@ struct Replacement {
     is_finished: bool,
 }
 
-/// The name that a kept output has until it is finished.
+/// The name that a kept output has until it is finished: `NAME.partial`. A name that is too long for that is cut, and
+/// gets a hash of the whole name.
 #[must_use]
 pub fn partial_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
-    name.into()
+    match path.file_name() {
+        Some(name) if name.len() + PARTIAL.len() > NAME_BYTES_MAX => path.with_file_name(partial_of(name)),
+        _ => {
+            let mut name = path.as_os_str().to_owned();
+            name.push(PARTIAL);
+            name.into()
+        }
+    }
+}
+
+const PARTIAL: &str = ".partial";
+/// Bytes of a name in a folder, at most (`NAME_MAX`).
+const NAME_BYTES_MAX: usize = 255;
+
+fn partial_of(name: &OsStr) -> OsString {
+    let bytes = name.as_bytes();
+    let whole = [bytes, PARTIAL.as_bytes()].concat();
+    if whole.len() <= NAME_BYTES_MAX {
+        return OsString::from_vec(whole);
+    }
+    // FNV-1a: two long names that begin alike have different partial files.
+    let sum = bytes.iter().fold(0xCBF2_9CE4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    let end = format!("~{sum:016x}{PARTIAL}");
+    let mut kept = NAME_BYTES_MAX - end.len();
+    // No half of a character.
+    while kept > 0 && bytes.get(kept).is_some_and(|byte| byte & 0xC0 == 0x80) {
+        kept -= 1;
+    }
+    OsString::from_vec([&bytes[..kept], end.as_bytes()].concat())
 }
 
 /// Writes an output whose content is complete.
@@ -105,8 +138,7 @@ impl OutFile {
         };
         let (file, partial) = match unfinished {
             Unfinished::Keep => {
-                let mut partial = name.to_owned();
-                partial.push(".partial");
+                let partial = partial_of(name);
                 remove_earlier(&folder, &partial)?;
                 (make(&folder, &partial, mode)?, partial)
             }
@@ -189,7 +221,10 @@ impl OutFile {
 
 impl Write for OutFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        match self.file.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => waiting::write(&self.file, bytes),
+            written => written,
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -9,6 +9,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::waiting;
+
 /// Opens a path for writing if it is not a regular file; `None` if it is one, or does not exist.
 pub fn open(path: &Path) -> io::Result<Option<File>> {
     if let Some(stream) = standard_stream(path)? {
@@ -38,7 +40,10 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
         return Ok(Some(File::from(OwnedFd::from(UnixStream::connect(path)?))));
     }
     let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC | no_follow;
-    let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    let file = match kind(&target) {
+        FileType::Fifo => waiting::open(path, flags)?,
+        _ => rustix::fs::openat(CWD, path, flags, Mode::empty())?,
+    };
     // The name may lead elsewhere by now: to a file, or to another device than the one that was checked.
     let opened = rustix::fs::fstat(&file)?;
     match (opened.st_dev, opened.st_ino) == (target.st_dev, target.st_ino) {

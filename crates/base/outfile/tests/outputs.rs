@@ -57,6 +57,32 @@ fn an_unfinished_file_goes_or_stays_as_was_asked_for() {
 }
 
 #[test]
+fn names_of_every_length_that_a_folder_takes_can_be_written() {
+    let folder = folder();
+    for (letter, bytes) in [("a", 247), ("a", 248), ("a", 255), ("\u{e9}", 254), ("b", 255)] {
+        let name = letter.repeat(bytes / letter.len());
+        let path = folder.path().join(&name);
+        for unfinished in [Unfinished::Keep, Unfinished::Remove] {
+            let output = OutFile::create(&path, unfinished).expect("made");
+            if unfinished == Unfinished::Keep {
+                assert_eq!(output.path(), partial_name(&path));
+                assert!(partial_name(&path).to_string_lossy().ends_with(".partial"));
+            }
+            output.finish().expect("renamed");
+            assert_eq!(names(folder.path()), [name.as_str()]);
+        }
+        fs::remove_file(&path).expect("it is there");
+    }
+    // Two that begin alike.
+    let paths = ["c", "d"].map(|end| folder.path().join("a".repeat(254) + end));
+    assert_ne!(partial_name(&paths[0]), partial_name(&paths[1]));
+    let error = OutFile::create(&folder.path().join("a".repeat(256)), Unfinished::Keep)
+        .and_then(OutFile::finish)
+        .expect_err("too long");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidFilename, "{error}");
+}
+
+#[test]
 fn a_planted_link_is_replaced_and_not_followed() {
     let folder = folder();
     let victim = folder.path().join("victim");

@@ -50,7 +50,16 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).context("signals can't be caught")?;
     }
+    outfile::stop_with(stop.clone());
     Ok(stop)
+}
+
+/// The arguments of this program, for records; bytes that are not UTF-8 become `\xNN`.
+pub fn own_arguments() -> Vec<String> {
+    let words = std::env::args_os();
+    words
+        .map(|word| results::shown::from_bytes(word.as_encoded_bytes()).into_owned())
+        .collect()
 }
 
 /// The path of another program of this project: beside this one, otherwise its name for a search in PATH.

@@ -4,7 +4,6 @@
 //! message` (the local form of RFC 3164, in which the receiver adds the time). If the receiver is missing or too slow,
 //! the message is lost; the daemon never waits.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use report::number::date;
+use results::shown;
 
 /// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub fn to_background(log_file: Option<&Path>) {
 
 /// Writes a message. A failure can't be reported and is ignored.
 pub fn message(level: Level, text: &str) {
-    let text = printable(text);
+    let text = shown::lines(text);
     match BACKGROUND.get() {
-        None => drop(writeln!(io::stderr(), "tidegate: {text}")),
+        None => drop(writeln!(io::stderr(), "tidegate: {}", below_one_another(&text))),
         Some(Target::File) => {
             // A name with a line feed must not look like a separate message.
             let text = text.replace('\n', " ");
@@ -65,21 +65,9 @@ pub fn message(level: Level, text: &str) {
     }
 }
 
-/// Escapes characters that would control a terminal or disguise the text: messages quote names and lines from other
-/// sources.
-fn printable(text: &str) -> Cow<'_, str> {
-    let acts = |letter: char| {
-        let is_control = letter.is_control() && !matches!(letter, '\n' | '\t');
-        is_control || matches!(letter, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(acts) {
-        return Cow::Borrowed(text);
-    }
-    let escaped = text.chars().map(|letter| match acts(letter) {
-        true => letter.escape_default().to_string(),
-        false => letter.to_string(),
-    });
-    Cow::Owned(escaped.collect())
+/// Indents all lines but the first: a line feed in a name can't begin a message of its own.
+fn below_one_another(text: &str) -> String {
+    text.replace('\n', "\n  ")
 }
 
 struct SystemLog {
@@ -143,12 +131,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_on_a_terminal_is_escaped_in_messages() {
+    fn a_line_feed_begins_no_other_message() {
         assert_eq!(
-            printable("a\u{1b}[2Jb\r\u{202E}c\u{9b}"),
-            "a\\u{1b}[2Jb\\r\\u{202e}c\\u{9b}"
+            below_one_another("a\ntidegate: all is well"),
+            "a\n  tidegate: all is well"
         );
-        assert!(matches!(printable("line\n\tünd"), Cow::Borrowed(_)));
     }
 
     #[test]

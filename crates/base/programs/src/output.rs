@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use outfile::{OutFile, Unfinished};
+use results::shown;
 
 use crate::log::{self, Level};
 
@@ -18,9 +19,14 @@ pub enum Printed {
     Closed,
 }
 
-/// Prints `text` and a line feed.
+/// Prints `text`, one line or several, and a line feed; active characters are escaped ([`shown::lines`]).
 pub fn print_line(text: &str) -> Result<Printed> {
-    print_bytes(format!("{text}\n").as_bytes())
+    print_text(&format!("{text}\n"))
+}
+
+/// Prints `text`; active characters are escaped ([`shown::lines`]).
+pub fn print_text(text: &str) -> Result<Printed> {
+    print_bytes(shown::lines(text).as_bytes())
 }
 
 /// Prints bytes unchanged.
@@ -36,7 +42,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<Printed> {
 /// Writes a result under its name once it is complete; `-` is standard output.
 pub fn write_result(target: &Path, text: &str) -> Result<()> {
     if target == Path::new("-") {
-        print_bytes(text.as_bytes())?;
+        print_text(text)?;
         return Ok(());
     }
     outfile::write(target, text.as_bytes()).with_context(|| format!("{} can't be written", target.display()))

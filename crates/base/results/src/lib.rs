@@ -2,8 +2,8 @@
 //!
 //! This crate is the contract between the measuring crates (`bench`, `trace`), the planning crate (`study`) and the
 //! reporting crate (`report`). [`call_trace`] holds traces of calls, which `trace` records and `bench` replays;
-//! [`block_trace`] holds traces of block requests. The crate measures nothing and knows no workload: the description
-//! of a workload is an opaque JSON value.
+//! [`block_trace`] holds traces of block requests; [`shown`] escapes text for terminals and pages. The crate measures
+//! nothing and knows no workload: the description of a workload is an opaque JSON value.
 //!
 //! Invariants:
 //! - A record has everything needed to judge its numbers: command, version, kernel, file system, device.
@@ -21,6 +21,7 @@ mod json_lines;
 mod rate;
 mod record;
 mod record_comparison;
+pub mod shown;
 mod statistics;
 
 pub use histogram::{LatencyHistogram, LatencySummary};

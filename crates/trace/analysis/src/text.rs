@@ -2,6 +2,7 @@
 
 use ::report::{Column, number, table};
 use results::block_trace::{CaptureMethod, TraceHeader};
+use results::shown;
 
 use crate::report::Report;
 use crate::table::Table;
@@ -15,7 +16,12 @@ const TEXT_LETTERS: usize = 60;
 pub(crate) fn report(report: &Report) -> String {
     let mut text = String::new();
     for trace in &report.traces {
-        text += &format!("{}\n  {}\n", trace.path.display(), described(&trace.header));
+        let path = trace.path.display().to_string();
+        text += &format!(
+            "{}\n  {}\n",
+            shown::line(&path),
+            shown::line(&described(&trace.header))
+        );
         for device in &trace.header.devices {
             let file_system = device.file_system.as_ref();
             let mounted =
@@ -27,17 +33,15 @@ pub(crate) fn report(report: &Report) -> String {
                 .scheduler
                 .as_ref()
                 .map_or_else(String::new, |name| format!(", scheduler {name}"));
-            text += &format!(
-                "  device {} {}{size}{mounted}{scheduler}\n",
-                device.device, device.name
-            );
+            let line = format!("{} {}{size}{mounted}{scheduler}", device.device, device.name);
+            text += &format!("  device {}\n", shown::line(&line));
         }
     }
     let warnings = report.warnings();
     if !warnings.is_empty() {
         text += "\nLimits of these traces\n";
         for warning in warnings {
-            text += &format!("  - {warning}\n");
+            text += &format!("  - {}\n", shown::line(&warning));
         }
     }
     for table in &report.tables {

@@ -428,7 +428,7 @@ fn what_is_no_trace_is_named() {
         "{error}"
     );
     assert!(
-        error.ends_with("found ` hello`; name the format with --from"),
+        error.ends_with("found `\\u0001hello`; name the format with --from"),
         "{error}"
     );
     assert!(source("", SKIP).err().unwrap().contains("found nothing"));

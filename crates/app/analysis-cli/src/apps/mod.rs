@@ -79,7 +79,7 @@ pub fn run(arguments: &TraceAppsArguments) -> Result<Finding> {
     } else {
         figure::to_text(&cells)
     };
-    output::print_bytes(text.as_bytes())?;
+    output::print_text(&text)?;
     if let Some(target) = &arguments.output {
         output::write_result(target, &figure::to_html(&cells, &notes))?;
         output::print_error(&format!("page: {}", target.display()));

@@ -42,7 +42,7 @@ pub fn run(arguments: &LiveStatsArguments) -> Result<Finding> {
     let document = attached.document()?;
     if arguments.prometheus {
         let page = stats_prometheus::render(&attached.device().path(), &document);
-        output::print_bytes(page.as_bytes())?;
+        output::print_text(&page)?;
     } else {
         output::print_line(&serde_json::to_string(&document.backing)?)?;
     }

@@ -140,7 +140,7 @@ fn record(
     }
     Ok(RunRecord {
         schema: results::SCHEMA.to_owned(),
-        command: std::env::args().collect(),
+        command: programs::own_arguments(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         started_unix_ns,
         host: HostInfo {

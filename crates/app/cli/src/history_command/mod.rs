@@ -218,7 +218,7 @@ fn list(history: &History, arguments: &ListArguments) -> Result<()> {
             output::print_line(&serde_json::to_string(run)?)?;
         }
     } else {
-        output::print_bytes(show::list_table(&runs, arguments.width).as_bytes())?;
+        output::print_text(&show::list_table(&runs, arguments.width))?;
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub fn run(history: &History, arguments: &ShowArguments) -> Result<()> {
             }
         } else {
             let gap = if index == 0 { "" } else { "\n" };
-            output::print_bytes(format!("{gap}{}", text(&run, arguments.width)).as_bytes())?;
+            output::print_text(&format!("{gap}{}", text(&run, arguments.width)))?;
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use clap::Args;
 use formats::native::{self, ItemCounts, NativeReader};
 use formats::{Skipped, TraceItem};
 use results::block_trace::TraceHeader;
+use results::shown;
 use serde_json::json;
 
 use super::input::{InputArguments, describe_skipped, skipped_json};
@@ -53,7 +54,7 @@ pub fn run(arguments: &TraceInfoArguments) -> Result<Finding> {
         output::print_line(&serde_json::to_string(&document)?)?;
     } else {
         describe_skipped(&info.skipped);
-        output::print_bytes(text(&info).as_bytes())?;
+        output::print_text(&text(&info))?;
     }
     let is_whole = info.header.complete && info.skipped.count == 0;
     Ok(if is_whole {
@@ -103,7 +104,7 @@ fn text(info: &Info) -> String {
     let header = &info.header;
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
-        writeln!(text, "{name:<12} {value}").expect("a string takes any text");
+        writeln!(text, "{name:<12} {}", shown::line(value)).expect("a string takes any text");
     };
     line("source", &header.source);
     line("method", &format!("{:?}", header.method).to_lowercase());

@@ -9,6 +9,7 @@ use clap::Args;
 use fsmap::{
     Class, Content, FileKind, Flush, JournalDetail, Life, OpenError, Options, OwnerMap, Piece, SECTOR_BYTES,
 };
+use results::shown;
 use serde_json::{Map, Value, json};
 
 use crate::Finding;
@@ -162,7 +163,11 @@ fn summary(map: &OwnerMap, json: bool) -> Result<Printed> {
     let mut printed = Printed::Done;
     for (number, volume) in map.volumes().iter().enumerate() {
         if !json {
-            let place = format!("{}, from byte {}", volume.description(), volume.base());
+            let place = format!(
+                "{}, from byte {}",
+                shown::line(volume.description()),
+                volume.base()
+            );
             let files = volume.file_count();
             printed = output::print_line(&format!("{place}, {files} files"))?;
         }
@@ -219,13 +224,13 @@ fn print_pieces(map: &OwnerMap, pieces: impl Iterator<Item = Piece>, json: bool)
         text.push_str(&line);
         text.push('\n');
         if text.len() > 1 << 16 {
-            if output::print_bytes(text.as_bytes())? == Printed::Closed {
+            if output::print_text(&text)? == Printed::Closed {
                 return Ok(Printed::Closed);
             }
             text.clear();
         }
     }
-    output::print_bytes(text.as_bytes())
+    output::print_text(&text)
 }
 
 /// Bytes as sectors; parts of a sector are marked as such.
@@ -249,9 +254,8 @@ fn as_text(map: &OwnerMap, piece: &Piece) -> String {
         if let Some(offset) = piece.file_offset {
             line.push_str(&format!(" at {offset}"));
         }
-        let path = file.path();
-        if let Some(path) = &path {
-            line.push_str(&format!(" {}", path.escape_debug()));
+        if let Some(path) = file.paths().next() {
+            line.push_str(&format!(" {}", shown::name(&path.bytes)));
         }
         if file.name_count() > 1 {
             line.push_str(&format!(" (and {} more names)", file.name_count() - 1));
@@ -305,7 +309,7 @@ fn as_json(map: &OwnerMap, piece: &Piece) -> Value {
         if file.kind() != FileKind::System {
             let names: Vec<String> = file
                 .paths()
-                .map(|path| String::from_utf8_lossy(&path.bytes).into_owned())
+                .map(|path| shown::from_bytes(&path.bytes).into_owned())
                 .collect();
             put("paths", json!(names));
         }

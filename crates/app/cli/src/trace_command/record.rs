@@ -75,7 +75,7 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
         duration: arguments.duration,
         sync_at_end: arguments.sync,
         host: Some(runner::environment::host()),
-        source: std::env::args().collect::<Vec<_>>().join(" "),
+        source: programs::own_arguments().join(" "),
     };
     let mut file = RecordFile::new(arguments.output.as_deref(), arguments.force, &stop)?;
     let captured = match trace::block::capture(&spec, &stop, &mut file) {

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use programs::stop_on_signals;
 use results::block_trace::{Event, Request};
-use results::nearest_f64;
+use results::{nearest_f64, shown};
 use serde_json::json;
 use trace::block::{CaptureSpec, Sink};
 use trace::top::{Key, Order, Sums, Table, Window};
@@ -18,7 +18,7 @@ use super::capture_arguments::CaptureArguments;
 use super::top_screen::{Screen, Size};
 use crate::output::{self, Printed};
 use crate::quantity::parse_duration;
-use crate::{Finding, output::print_bytes};
+use crate::{Finding, output::print_text};
 
 /// Columns of a table that does not go to a terminal.
 const PLAIN_COLUMNS: usize = 132;
@@ -156,7 +156,7 @@ impl Live<'_> {
     }
 
     fn print(&self, text: &str) -> io::Result<()> {
-        match print_bytes(text.as_bytes()).map_err(io::Error::other)? {
+        match print_text(text).map_err(io::Error::other)? {
             Printed::Done => {}
             Printed::Closed => self.stop.store(true, Ordering::Relaxed),
         }
@@ -269,13 +269,9 @@ fn megabytes(table: &Table, bytes: u64) -> f64 {
     table.a_second(bytes) / 1e6
 }
 
-/// Keeps the end of a name, which says more than its beginning. Control characters are replaced, so that they never reach
-/// the terminal.
+/// Keeps the end of a name, which says more than its beginning.
 fn shortened(name: &str, columns: usize) -> String {
-    let shown: Vec<char> = name
-        .chars()
-        .map(|character| if character.is_control() { '?' } else { character })
-        .collect();
+    let shown: Vec<char> = shown::line(name).chars().collect();
     if shown.len() <= columns {
         return shown.into_iter().collect();
     }
@@ -324,7 +320,7 @@ mod tests {
     fn long_names_keep_their_end_and_control_characters_never_reach_the_terminal() {
         assert_eq!(shortened("/data/app/base.db", 8), "…base.db");
         assert_eq!(shortened("/short", 8), "/short");
-        assert_eq!(shortened("a\u{1b}[2Jb", 8), "a?[2Jb");
+        assert_eq!(shortened("a\u{1b}[2Jb", 16), "a\\u001b[2Jb");
     }
 
     #[test]

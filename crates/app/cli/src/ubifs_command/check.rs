@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use results::shown;
 use serde_json::json;
 use ubifs::check::{Area, CheckFinding, CheckReport, check, check_with_key};
 
 use super::source::SourceArguments;
-use super::walk::shown;
 use crate::Finding;
 use crate::output::{Printed, print_error, print_line};
 
@@ -80,7 +80,7 @@ pub fn run(arguments: &CheckArguments) -> Result<Finding> {
 fn as_text(finding: &CheckFinding) -> String {
     let mut parts = vec![finding.area.name().to_owned()];
     if let Some(path) = &finding.path {
-        parts.push(format!("/{}", shown(path)));
+        parts.push(format!("/{}", shown::name(path)));
     }
     if let Some(inode) = finding.inode {
         parts.push(inode.to_string());
@@ -96,7 +96,7 @@ fn as_json(finding: &CheckFinding) -> serde_json::Value {
     json!({
         "area": finding.area.name(),
         "inode": finding.inode.map(|inode| inode.0),
-        "path": finding.path.as_ref().map(|path| format!("/{}", shown(path))),
+        "path": finding.path.as_ref().map(|path| format!("/{}", shown::from_bytes(path))),
         "leb": finding.at.map(|at| at.leb),
         "offset_bytes": finding.at.map(|at| at.offset),
         "finding": finding.fault.to_string(),

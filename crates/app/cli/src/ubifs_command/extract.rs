@@ -1,11 +1,14 @@
 //! `tidegate ubifs extract` and `cat`.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use programs::stop_on_signals;
+use results::shown;
 use serde_json::json;
 use ubifs::format::EntryKind;
 
@@ -16,7 +19,7 @@ use super::source::SourceArguments;
 use super::tar_archive;
 use super::walk::{Visited, resolve};
 use crate::Finding;
-use crate::output::{Printed, print_bytes, print_line};
+use crate::output::{Printed, print_bytes, print_error, print_line};
 use crate::quantity::{about_bytes, parse_bytes};
 
 /// Bytes that are extracted at most, unless `--max-size` says otherwise.
@@ -31,7 +34,8 @@ const EXTRACTED_FILES_MAX: u64 = 10_000_000;
     after_help = "An image is not trusted: nothing is made outside FOLDER, and nothing in it that gives rights to others. \
                   Owners, devices, setuid and setgid bits and extended attributes other than user.* come with --preserve alone, \
                   which needs root. An archive holds all of them, and needs no root; it has no form for sockets. What is \
-                  damaged or left out is told, a line each; the exit code is 1 then."
+                  damaged or left out is told, a line each; the exit code is 1 then. Ctrl-C leaves whole files in FOLDER and no \
+                  archive."
 )]
 pub struct ExtractArguments {
     /// The file system
@@ -84,20 +88,27 @@ pub struct CatArguments {
     pub path: String,
 }
 
-/// Remaining bytes and files of an extraction.
+/// Remaining bytes and files of an extraction, and whether it was stopped.
 pub struct Budget {
     bytes: AtomicU64,
     files: AtomicU64,
     files_max: u64,
+    stop: Arc<AtomicBool>,
 }
 
 impl Budget {
-    fn new(bytes: u64, files: u64) -> Self {
+    fn new(bytes: u64, files: u64, stop: Arc<AtomicBool>) -> Self {
         Self {
             bytes: AtomicU64::new(bytes),
             files: AtomicU64::new(files),
             files_max: files,
+            stop,
         }
+    }
+
+    /// Whether a signal asks for the end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Reserves the bytes of a file's content; holes cost nothing.
@@ -168,7 +179,7 @@ impl Progress {
         }
         self.bar.inc(1);
         if !self.bar.is_hidden() {
-            self.bar.set_message(super::walk::shown(&visited.path).to_owned());
+            self.bar.set_message(shown::name(&visited.path));
         }
     }
 }
@@ -238,7 +249,7 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     let ubifs = arguments.source.open(&mut losses)?;
     let start = resolve(&ubifs, &arguments.path)?;
     let mut progress = Progress::new();
-    let budget = Budget::new(arguments.max_size, arguments.max_files);
+    let budget = Budget::new(arguments.max_size, arguments.max_files, stop_on_signals()?);
     match (&arguments.output, &arguments.tar) {
         (Some(root), _) => {
             let rules = match arguments.preserve {
@@ -256,7 +267,7 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     if arguments.json {
         let document = json!({
             "directories": progress.directories, "files": progress.files, "others": progress.others,
-            "bytes": progress.bytes, "losses": losses.count, "lost": losses.lines,
+            "bytes": progress.bytes, "losses": losses.count, "lost": losses.lines, "complete": !budget.is_stopped(),
         });
         print_line(&document.to_string())?;
     } else if let Some(target) = arguments.output.as_ref().or(arguments.tar.as_ref())
@@ -268,6 +279,13 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
             about_bytes(progress.bytes),
             target.display(),
         ))?;
+    }
+    if let (true, Some(root)) = (budget.is_stopped(), &arguments.output) {
+        print_error(&format!(
+            "stopped before its end: {} holds whole files, but not all",
+            root.display()
+        ));
+        return Ok(Finding::Something);
     }
     Ok(losses.result())
 }

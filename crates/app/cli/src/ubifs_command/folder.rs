@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use results::shown;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use ubifs::Ubifs;
@@ -106,6 +107,9 @@ pub fn extract(
         // Moved into the scope: the threads end when the queue is dropped.
         let queue = queue;
         walk(ubifs, start, losses, &mut |visited, losses| {
+            if budget.is_stopped() {
+                return Ok(Next::Stop);
+            }
             if !budget.take_file() {
                 losses.tell(&visited.path, &budget.too_many_files());
                 return Ok(Next::Stop);
@@ -259,6 +263,10 @@ impl Maker<'_> {
             return;
         };
         let top = top.descriptor.as_fd();
+        if self.budget.is_stopped() {
+            // Their first names may be of files that were not filled any more.
+            state.links.clear();
+        }
         for (number, folder, name) in &state.links {
             let Some((first_folder, first_name)) = state.first_names.get(number) else {
                 continue;
@@ -299,6 +307,9 @@ impl Maker<'_> {
 
     /// Writes the blocks that the file has; the rest stays a hole.
     fn fill(&self, Job { visited, parent }: &Job) -> Result<()> {
+        if self.budget.is_stopped() {
+            return Ok(());
+        }
         self.ubifs.check_key(&visited.inode)?;
         let mut lost = Vec::new();
         let runs = runs(self.ubifs, &visited.inode, &mut lost);
@@ -319,6 +330,11 @@ impl Maker<'_> {
         while let Some((offset, piece)) = reader.next_piece() {
             file.write_all_at(piece, offset)
                 .context("the file can't be written")?;
+            if self.budget.is_stopped() {
+                let half = (&parent.descriptor, self.name(visited));
+                return rustix::fs::unlinkat(half.0, half.1, AtFlags::empty())
+                    .context("half of the file can't be removed");
+            }
         }
         for finding in lost.iter().chain(&reader.lost) {
             self.lose(&visited.path, finding);
@@ -351,7 +367,7 @@ impl Maker<'_> {
     fn set_xattrs(&self, visited: &Visited, made: &Made<'_>) {
         let mut lost = Vec::new();
         for xattr in self.ubifs.xattrs_lossy(visited.number, &mut lost) {
-            let name = super::walk::shown(&xattr.name);
+            let name = shown::name(&xattr.name);
             if self.rules == Rules::Harmless && !xattr.name.starts_with(b"user.") {
                 let what = format!("extended attribute {name} is left out; --preserve sets it, as root");
                 self.lose(&visited.path, &what);

@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
+use results::shown;
 use ubifs::Ubifs;
 use ubifs::format::{EntryKind, Inode, InodeNumber};
 
 use super::Losses;
 use super::source::SourceArguments;
-use super::walk::{Next, resolve, shown, walk};
+use super::walk::{Next, resolve, walk};
 use crate::Finding;
 use crate::output::{Printed, print_line};
 
@@ -59,9 +60,9 @@ pub fn run(arguments: &ListArguments) -> Result<Finding> {
     }
     for entry in entries {
         let line = match arguments.long {
-            false => shown(&entry.name),
+            false => shown::name(&entry.name),
             true => match ubifs.inode(entry.inode) {
-                Ok(inode) => format!("{} {}", attributes(&inode), shown(&entry.name)),
+                Ok(inode) => format!("{} {}", attributes(&inode), shown::name(&entry.name)),
                 Err(error) => {
                     losses.tell(&entry.name, &error);
                     continue;
@@ -90,7 +91,7 @@ pub fn tree(arguments: &TreeArguments) -> Result<Finding> {
             Some(EntryKind::Symlink) => format!(" -> {}", target(&ubifs, &visited.inode)),
             _ => String::new(),
         };
-        let line = format!("{} {}{target}", attributes(&visited.inode), shown(path));
+        let line = format!("{} {}{target}", attributes(&visited.inode), shown::name(path));
         Ok(match print_line(&line)? {
             Printed::Done => Next::Below,
             Printed::Closed => Next::Stop,
@@ -118,7 +119,7 @@ pub fn stat(arguments: &StatArguments) -> Result<Finding> {
 fn details(ubifs: &Ubifs, number: InodeNumber, inode: &Inode, path: &[u8], losses: &mut Losses) -> String {
     let time = |seconds: u64, nanoseconds: u32| format!("{}.{nanoseconds:09}", moment(seconds));
     let mut lines = vec![
-        format!("path      {}", shown(path)),
+        format!("path      {}", shown::name(path)),
         format!("inode     {}, {} links", number.0, inode.links),
         format!("mode      {} ({:o})", mode(inode), inode.mode),
         format!("owner     {}:{}", inode.user, inode.group),
@@ -152,8 +153,8 @@ fn details(ubifs: &Ubifs, number: InodeNumber, inode: &Inode, path: &[u8], losse
     for xattr in ubifs.xattrs_lossy(number, &mut lost) {
         lines.push(format!(
             "xattr     {}=\"{}\"",
-            shown(&xattr.name),
-            xattr.value.escape_ascii()
+            shown::name(&xattr.name),
+            shown::name(&xattr.value)
         ));
     }
     for finding in &lost {
@@ -164,7 +165,7 @@ fn details(ubifs: &Ubifs, number: InodeNumber, inode: &Inode, path: &[u8], losse
 
 fn target(ubifs: &Ubifs, link: &Inode) -> String {
     match ubifs.read_link(link) {
-        Ok(target) => shown(&target),
+        Ok(target) => shown::name(&target),
         Err(_) => "(encrypted)".to_owned(),
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use results::shown;
 use serde_json::{Value, json};
 use ubifs::format::{KeyKind, NodeKind};
 use ubifs::{
@@ -10,7 +11,6 @@ use ubifs::{
 
 use super::Losses;
 use super::source::SourceArguments;
-use super::walk::shown;
 use crate::Finding;
 use crate::output::{Printed, print_line};
 
@@ -176,8 +176,8 @@ fn effect_text(node: &AppliedNode) -> String {
         Effect::InodeRemoved => format!("{inode}: removed with all that it has"),
         Effect::InodeKept => format!("{inode}: without a name, and linked again later: kept"),
         Effect::Block { end } => format!("{inode}: block {}, up to byte {end}", node.key.low()),
-        Effect::Name(name) => format!("{inode}: {name_kind} \"{}\"", shown(name)),
-        Effect::NameRemoved(name) => format!("{inode}: {name_kind} \"{}\" removed", shown(name)),
+        Effect::Name(name) => format!("{inode}: {name_kind} \"{}\"", shown::name(name)),
+        Effect::NameRemoved(name) => format!("{inode}: {name_kind} \"{}\" removed", shown::name(name)),
         Effect::Truncated { bytes } => format!("{inode}: cut to {bytes} bytes"),
     }
 }

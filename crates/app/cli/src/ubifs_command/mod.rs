@@ -22,6 +22,7 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::Subcommand;
+use results::shown;
 
 use self::bench::UbifsBenchArguments;
 use self::check::CheckArguments;
@@ -101,7 +102,7 @@ impl Losses {
         self.count += 1;
         let line = match path.is_empty() {
             true => what.to_string(),
-            false => format!("{}: {what}", walk::shown(path)),
+            false => format!("{}: {what}", shown::name(path)),
         };
         print_error(&line);
         if self.lines.len() < LINES_MAX && self.bytes < LINE_BYTES_MAX {

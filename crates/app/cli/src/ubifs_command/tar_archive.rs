@@ -9,6 +9,7 @@ use std::io::{self, Cursor, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use results::shown;
 use tar::{Builder, EntryType, Header};
 use ubifs::Ubifs;
 use ubifs::format::{EntryKind, InodeNumber};
@@ -16,7 +17,7 @@ use ubifs::format::{EntryKind, InodeNumber};
 use super::Losses;
 use super::content::{Run, RunReader, runs};
 use super::extract::{Budget, Progress};
-use super::walk::{Named, Next, Visited, shown, walk};
+use super::walk::{Named, Next, Visited, walk};
 use crate::output::to_output;
 
 /// Size of the name and link target fields of a header; longer ones go to PAX records only.
@@ -41,6 +42,7 @@ pub fn write(
             first_names: HashMap::new(),
         };
         walk(ubifs, start, losses, &mut |visited, losses| {
+            check_stop(budget)?;
             if !budget.take_file() {
                 losses.tell(&visited.path, &budget.too_many_files());
                 return Ok(Next::Stop);
@@ -61,6 +63,24 @@ pub fn write(
         archive.builder.into_inner()?.flush()?;
         Ok(())
     })
+}
+
+/// Half an archive is of no use: the output goes with the error.
+fn check_stop(budget: &Budget) -> io::Result<()> {
+    match budget.is_stopped() {
+        true => Err(io::Error::other("stopped before the end of the archive")),
+        false => Ok(()),
+    }
+}
+
+/// Content that ends with an error when the extraction is stopped.
+struct Stoppable<'a, R>(R, &'a Budget);
+
+impl<R: Read> Read for Stoppable<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        check_stop(self.1)?;
+        self.0.read(buffer)
+    }
 }
 
 struct Archive<'a, W: Write> {
@@ -151,7 +171,11 @@ impl<W: Write> Archive<'_, W> {
             records.push(("size".to_owned(), bytes.to_string().into_bytes()));
         }
         let mut content = RunReader::new(self.ubifs, inode, &runs);
-        let appended = self.append(header, &records, Cursor::new(map).chain(&mut content));
+        let appended = self.append(
+            header,
+            &records,
+            Cursor::new(map).chain(Stoppable(&mut content, self.budget)),
+        );
         for finding in lost.iter().chain(&content.lost) {
             losses.tell(&visited.path, finding);
         }
@@ -205,7 +229,7 @@ type Records = Vec<(String, Vec<u8>)>;
 fn unnameable(name: &[u8]) -> String {
     format!(
         "an archive has no form for the name of the extended attribute {}; it is left out",
-        shown(name)
+        shown::name(name)
     )
 }
 

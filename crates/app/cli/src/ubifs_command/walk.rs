@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::vec::IntoIter;
 
 use anyhow::{Result, bail};
+use results::shown;
 use ubifs::format::{EntryKind, Inode, InodeNumber, ROOT_INODE};
 use ubifs::{Entry, Ubifs, UbifsError};
 
@@ -34,15 +35,6 @@ impl Visited {
     pub fn name(&self) -> &[u8] {
         let start = self.path.iter().rposition(|byte| *byte == b'/');
         &self.path[start.map_or(0, |slash| slash + 1)..]
-    }
-}
-
-/// A path for messages: non-UTF-8 bytes and control characters are escaped.
-pub fn shown(path: &[u8]) -> String {
-    let text = String::from_utf8_lossy(path);
-    match text.contains(|letter: char| letter.is_control() || letter == '\u{FFFD}') {
-        true => path.escape_ascii().to_string(),
-        false => text.into_owned(),
     }
 }
 
@@ -213,7 +205,7 @@ impl Walk<'_> {
             if is_second {
                 let what = format!(
                     "it has the name {} twice; the second one is left out",
-                    shown(&later.name)
+                    shown::name(&later.name)
                 );
                 losses.tell(&self.path, &what);
             }

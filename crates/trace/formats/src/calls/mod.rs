@@ -20,7 +20,7 @@ use std::str::FromStr;
 use results::call_trace::{Call, CallTraceError, Trace, read_call_trace, starts_like_call_trace};
 use thiserror::Error;
 
-use crate::import::lines::{Lines, shown};
+use crate::import::lines::{Lines, beginning};
 use crate::import::{blkparse, fio_iolog};
 
 /// Default limit of calls kept in memory: about 1 GB.
@@ -264,7 +264,7 @@ impl<R: BufRead> Lines<R> {
             path: self.file().to_owned(),
             line: self.number(),
             expected: expected.into(),
-            found: shown(self.current()),
+            found: beginning(self.current()),
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use results::block_trace::{Operation, Process, Request};
+use results::shown;
 
 use super::timeline::{Line, StepText, Timeline};
 use crate::import::rwbs::letters;
@@ -69,14 +70,7 @@ fn place(tail: &mut String, request: &Request, letter: char, process: Option<&Pr
         write!(tail, "[{}]", -i64::from(request.status.unwrap_or(0)))
     } else {
         let name = process.map_or("", |process| &*process.name);
-        write!(tail, "[{}]", printable(name))
+        write!(tail, "[{}]", shown::line(name))
     };
     written.and(bracket).expect("a string takes any text");
-}
-
-/// Replaces characters in a name that would break a line.
-pub(super) fn printable(name: &str) -> String {
-    name.chars()
-        .map(|character| if character.is_control() { '?' } else { character })
-        .collect()
 }

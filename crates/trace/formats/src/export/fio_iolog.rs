@@ -2,11 +2,12 @@
 //! between them.
 //!
 //! A device is a file of the log, `/dev/NAME` if its name is known; fio's `replay_redirect` names another one. fio
-//! reads words of at most 256 bytes between blanks, so blanks in names become underscores.
+//! reads words of at most 256 bytes between blanks, so blanks and control characters in names become underscores.
 
 use std::collections::BTreeMap;
 
 use results::block_trace::{DeviceNumber, Event, Operation, Request, TraceHeader};
+use results::shown;
 
 use super::output::Output;
 use crate::error::WriteError;
@@ -88,7 +89,10 @@ impl FioIologWriter {
         };
         let name: String = name
             .chars()
-            .map(|char| if char.is_whitespace() { '_' } else { char })
+            .map(|char| match char.is_whitespace() || shown::is_active(char) {
+                true => '_',
+                false => char,
+            })
             .collect();
         self.line(us, &format!("{name} add"))?;
         self.line(us, &format!("{name} open"))?;

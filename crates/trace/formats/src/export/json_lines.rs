@@ -2,6 +2,7 @@
 //! `{"event":...}`, and at the end `{"header":...}` if the trace is complete.
 
 use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, Request, TraceHeader};
+use results::shown;
 use serde::Serialize;
 
 use super::output::Output;
@@ -41,9 +42,10 @@ impl JsonLinesWriter {
             let head = format!("{{\"format\":\"{FORMAT}\",\"schema\":{BLOCK_TRACE_SCHEMA}}}\n");
             self.output.write(head.as_bytes())?;
         }
-        let mut text = serde_json::to_vec(line).map_err(|source| WriteError::Json { source })?;
-        text.push(b'\n');
-        self.output.write(&text)
+        let mut text = serde_json::to_string(line).map_err(|source| WriteError::Json { source })?;
+        text.push('\n');
+        // Standard output may be a terminal.
+        self.output.write(shown::lines(&text).as_bytes())
     }
 }
 

@@ -4,8 +4,8 @@
 //! counted as left out. The process is the one that caused the data, if the trace knows it.
 
 use results::block_trace::{BlockClass, Request, Run};
+use results::shown;
 
-use super::blkparse::printable;
 use super::timeline::{Line, StepText, Timeline};
 use crate::import::rwbs::letters;
 use crate::stream::Written;
@@ -20,7 +20,7 @@ fn owner(run: Option<&Run>) -> String {
         return "M".to_owned();
     };
     match (run.block_type.class(), &run.path) {
-        (BlockClass::Data, Some(path)) => format!("D\t{}", printable(path)),
+        (BlockClass::Data, Some(path)) => format!("D\t{}", shown::line(path)),
         (BlockClass::Data, None) => "D".to_owned(),
         (BlockClass::Journal, _) => "J".to_owned(),
         // To MOST, blocks without an owner are metadata.
@@ -47,7 +47,7 @@ impl StepText for MostText {
         let cause = longest.and_then(|run| run.cause.as_deref());
         let process = cause.or(request.submitter.as_deref());
         let (pid, name) = process.map_or((0, String::new()), |process| {
-            (process.pid, printable(&process.name))
+            (process.pid, shown::line(&process.name).into_owned())
         });
         let rwbs = letters(request.operation, request.flags);
         let sectors = request.bytes.div_ceil(512);

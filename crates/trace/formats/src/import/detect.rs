@@ -12,7 +12,7 @@ use super::blktrace::BlktraceSource;
 use super::fio_iolog::FioIologParser;
 use super::ftrace::FtraceParser;
 use super::json_lines::JsonLinesSource;
-use super::lines::{BadLines, Lines, shown};
+use super::lines::{BadLines, Lines, beginning};
 use super::most::MostParser;
 use super::pixel_csv::PixelCsvParser;
 use super::text_source::{LineParser, TextSource};
@@ -249,6 +249,6 @@ fn what_is_there(head: &[u8]) -> String {
     let text = String::from_utf8_lossy(head);
     match text.lines().find(|line| !line.trim().is_empty()) {
         None => "nothing".to_owned(),
-        Some(line) => format!("`{}`", shown(line)),
+        Some(line) => format!("`{}`", beginning(line)),
     }
 }

@@ -3,6 +3,8 @@
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
+use results::shown;
+
 use crate::error::ReadError;
 
 /// The rest of a longer line is dropped: it contains no field that matters.
@@ -50,16 +52,16 @@ impl Skipped {
             self.first.push(SkippedLine {
                 place,
                 expected: expected.to_owned(),
-                found: shown(found),
+                found: beginning(found),
             });
         }
     }
 }
 
-/// The beginning of a text, printable on a terminal.
-pub(crate) fn shown(text: &str) -> String {
-    let printable = |character: char| if character.is_control() { ' ' } else { character };
-    text.trim_end().chars().take(SHOWN_CHARS).map(printable).collect()
+/// The beginning of a text.
+pub(crate) fn beginning(text: &str) -> String {
+    let beginning: String = text.trim_end().chars().take(SHOWN_CHARS).collect();
+    shown::line(&beginning).into_owned()
 }
 
 /// Reads lines and keeps track of the position.
@@ -142,7 +144,7 @@ impl<R: BufRead> Lines<R> {
             path: self.file.clone(),
             line: self.number,
             expected: expected.to_owned(),
-            found: shown(self.current()),
+            found: beginning(self.current()),
             hint: hint.to_owned(),
         }
     }
