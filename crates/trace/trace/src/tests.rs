@@ -160,6 +160,24 @@ fn a_raised_flag_ends_the_program_and_marks_the_trace() {
     );
 }
 
+/// Forks, names that change and arguments that lie.
+#[test]
+fn a_program_that_forks_and_renames_itself_is_followed_to_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().canonicalize().unwrap();
+    let script = "i=0; while [ $i -lt 300 ]; do \
+                  sh -c 'printf \"n\\033\\n$1\" > /proc/$$/comm; echo x > \"f$1\"' /sbin/init $i & \
+                  i=$((i + 1)); [ $((i % 50)) = 0 ] && wait; done; wait";
+    let (recorded, trace) = shell(&path, script);
+    assert!(
+        recorded.complete && recorded.ending == Ending::Exited(0),
+        "{recorded:?}"
+    );
+    assert!(recorded.followed > 300, "{}", recorded.followed);
+    let counts = below(&trace, &path);
+    assert_eq!(counts["write"], 300, "{counts:?}");
+}
+
 #[test]
 fn no_command_is_refused() {
     let spec = RecordSpec {

@@ -109,9 +109,18 @@ pub fn starts_like_call_trace(beginning: &[u8]) -> bool {
 pub struct CallTraceWriter {
     path: PathBuf,
     file: BufWriter<OutFile>,
+    /// Names that were written and are remembered. One that was forgotten is written again, with a new number.
     names: HashMap<PathBuf, Name>,
+    names_bytes: usize,
+    names_bytes_max: usize,
+    names_written: u32,
     end: End,
 }
+
+/// Bytes of names that a writer remembers: a program may use names without end.
+const NAMES_BYTES_MAX: usize = 64 << 20;
+/// Memory that a name takes beside its text.
+const NAME_OVERHEAD_BYTES: usize = 64;
 
 impl CallTraceWriter {
     /// Starts `path`. Replaces an earlier partial file of that name; `path` itself is not touched yet.
@@ -125,6 +134,9 @@ impl CallTraceWriter {
             path: path.to_owned(),
             file: BufWriter::with_capacity(1 << 18, file),
             names: HashMap::new(),
+            names_bytes: 0,
+            names_bytes_max: NAMES_BYTES_MAX,
+            names_written: 0,
             end: End::default(),
         };
         writer.line(header)?;
@@ -137,12 +149,22 @@ impl CallTraceWriter {
     /// When the file cannot be written.
     ///
     /// # Panics
-    /// After 2^32 names, which do not fit into memory.
+    /// After 2^32 names, of which no reader could hold the trace.
     pub fn name(&mut self, path: &Path) -> Result<Name, CallTraceError> {
         if let Some(name) = self.names.get(path) {
             return Ok(*name);
         }
-        let name = Name(u32::try_from(self.names.len()).expect("2^32 names do not fit into memory"));
+        let name = Name(self.names_written);
+        self.names_written = self
+            .names_written
+            .checked_add(1)
+            .expect("a file of 2^32 names fills the disk before");
+        let bytes = path.as_os_str().len() + NAME_OVERHEAD_BYTES;
+        if self.names_bytes + bytes > self.names_bytes_max {
+            self.names.clear();
+            self.names_bytes = 0;
+        }
+        self.names_bytes += bytes;
         self.names.insert(path.to_owned(), name);
         self.line(&name_line(path))?;
         Ok(name)
@@ -456,6 +478,27 @@ mod tests {
             outcome: Outcome::Done(4),
             action,
         }
+    }
+
+    #[test]
+    fn names_without_end_take_bounded_memory_and_are_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("calls.jsonl");
+        let mut writer = CallTraceWriter::create(&path, &header()).unwrap();
+        writer.names_bytes_max = 100 * (10 + NAME_OVERHEAD_BYTES);
+        let paths: Vec<PathBuf> = (0..1000).map(|number| format!("/{number:09}").into()).collect();
+        for path in paths.iter().chain(&paths) {
+            let name = writer.name(path).unwrap();
+            writer.call(&call(1, Action::Unlink { name })).unwrap();
+            assert!(writer.names.len() <= 100);
+        }
+        let path = writer.finish().unwrap();
+        let trace = read_call_trace(std::fs::read(&path).unwrap().as_slice(), &path, usize::MAX).unwrap();
+        let found = trace.calls.iter().map(|call| match call.action {
+            Action::Unlink { name } => Path::new("/").join(trace.path(name).unwrap()),
+            other => panic!("{other:?}"),
+        });
+        assert!(found.eq(paths.iter().chain(&paths).cloned()));
     }
 
     fn written(finish: bool) -> (tempfile::TempDir, PathBuf) {

@@ -24,6 +24,8 @@ use super::writers::{Claim, Writer, Writers};
 const PAGE_BYTES: u64 = 4096;
 /// Maximum number of homes of logged blocks, and of block types, to remember.
 const MAX_BLOCKS: usize = 1 << 20;
+/// Transactions whose commits were not seen yet: there are two at a time, unless records are lost.
+const MAX_TRANSACTIONS: usize = 1 << 10;
 
 /// Types of ext4 handles, by number.
 const HANDLE_TYPES: [&str; 13] = [
@@ -63,6 +65,8 @@ pub(crate) struct Attribution {
     /// By device and sector, the type of a metadata block that was written.
     kinds: HashMap<(u32, u64), BlockType>,
     deleted: HashSet<FileIdentity>,
+    /// How often places, kinds or transactions were forgotten for want of room.
+    forgotten: u64,
     /// Renames that were noticed.
     pub events: Vec<Event>,
 }
@@ -71,6 +75,12 @@ impl Attribution {
     /// Time since the trace's start.
     pub(crate) fn since_start(&self, time: u64) -> u64 {
         time.saturating_sub(self.start)
+    }
+
+    /// How often places, kinds or transactions were forgotten for want of room.
+    pub(crate) fn forgotten(&self) -> u64 {
+        let owners: u64 = self.owners.values().map(|owners| owners.forgotten).sum();
+        self.forgotten + owners
     }
 
     /// Records that a range of a file was dirtied.
@@ -136,15 +146,25 @@ impl Attribution {
                 if let Some(file) = file {
                     self.writers.forget(file);
                     self.paths.forget(file);
+                    if self.deleted.len() >= MAX_BLOCKS {
+                        self.deleted.clear();
+                        self.forgotten += 1;
+                    }
                     self.deleted.insert(file);
                 }
             }
             EventKind::Contribution => {
                 let transaction = u32::try_from(record.value).unwrap_or(0);
-                self.contributors
-                    .entry((record.file_system, transaction))
-                    .or_default()
-                    .insert(process.clone());
+                if self.contributors.len() >= MAX_TRANSACTIONS {
+                    self.contributors.clear();
+                    self.forgotten += 1;
+                }
+                let contributors = self.contributors.entry((record.file_system, transaction));
+                let contributors = contributors.or_default();
+                // Only one that was the only one is asked for.
+                if contributors.len() < 2 {
+                    contributors.insert(process.clone());
+                }
                 let handle = usize::try_from(record.detail)
                     .ok()
                     .and_then(|at| HANDLE_TYPES.get(at));
@@ -295,6 +315,7 @@ impl Attribution {
         }
         if self.logged.len() >= MAX_BLOCKS {
             self.logged.clear();
+            self.forgotten += 1;
         }
         self.logged.insert((bio.device, home), (part.transaction, only));
         let kind = classify::content(part.flags).or_else(|| self.layouts.block_type(bio.device, home));
@@ -328,6 +349,7 @@ impl Attribution {
     fn learn_kind(&mut self, device: u32, sector: u64, kind: BlockType) {
         if self.kinds.len() >= MAX_BLOCKS {
             self.kinds.clear();
+            self.forgotten += 1;
         }
         self.kinds.insert((device, sector), kind);
     }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, EventKind, Limitation, TraceHeader, TracedDevice};
+use results::shown;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::attribution::Attribution;
@@ -354,11 +355,32 @@ impl<'a> Session<'a> {
                 ),
             ));
         }
-        if self.joiner.attribution.writers.forgotten > 0 {
-            limitations.push(limitation(
+        let known = &self.joiner.attribution;
+        for (forgotten, what, why) in [
+            (
+                known.writers.forgotten,
                 "writers of single pages in some files",
-                "more dirty ranges than are kept; their last writer is told instead".to_owned(),
-            ));
+                "more dirty ranges than are kept; their last writer is told instead",
+            ),
+            (
+                known.paths.forgotten,
+                "names of some files",
+                "more names than are kept",
+            ),
+            (
+                known.processes.forgotten,
+                "names of some processes",
+                "more processes than are kept",
+            ),
+            (
+                known.forgotten(),
+                "owners and kinds of some blocks",
+                "more places or transactions than are kept",
+            ),
+        ] {
+            if forgotten > 0 {
+                limitations.push(limitation(what, format!("{why} (forgotten {forgotten} times)")));
+            }
         }
         Ok(())
     }
@@ -369,7 +391,8 @@ impl<'a> Session<'a> {
         }
         let mut counts = self.source.calls()?;
         // Keep only processes that did I/O on the devices.
-        counts.retain(|(key, _, _)| self.joiner.attribution.processes.has_met(key.tgid, key.name));
+        let met = self.joiner.attribution.processes.met();
+        counts.retain(|(key, _, _)| met.contains(&(key.tgid, key.name)));
         counts.sort_by_key(|(key, name, _)| (key.tgid, *name));
         for (key, name, count) in counts {
             let reference = ProcessReference {
@@ -418,7 +441,8 @@ fn seed(attribution: &mut Attribution, device: &TracedDevice) {
                 if metadata.dev() != root.dev() {
                     continue;
                 }
-                let name = super::names::printable(entry.file_name().as_encoded_bytes());
+                let file_name = entry.file_name();
+                let name = shown::from_bytes(file_name.as_encoded_bytes());
                 let path = format!("{path}/{name}");
                 attribution
                     .paths

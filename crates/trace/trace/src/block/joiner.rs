@@ -27,6 +27,13 @@ use super::request_flags::{FlagBits, operation};
 const DISORDER_NS: u64 = 100_000_000;
 /// The request of a bio that waits longer was lost: the bio is reported as it is.
 const PATIENCE_NS: u64 = 60_000_000_000;
+/// Maximum number of bios that wait for their requests, and of items in the queue. Beyond it the oldest bio is emitted
+/// without its request.
+const WAITING_MAX: usize = 1 << 18;
+/// Maximum number of bios with pieces whose own record has not come yet.
+const BIOS_IN_PARTS_MAX: usize = 1 << 12;
+/// Maximum number of pending flush requests of a device.
+const FLUSHES_MAX: usize = 1 << 16;
 /// `blk_status_t` to errno; statuses without one are EIO.
 const STATUSES: [(u32, i32); 8] = [
     (1, 95),
@@ -110,7 +117,13 @@ impl Joiner {
             Record::Name(name) => self.attribution.paths.learn(name),
             Record::Process(process) => self.attribution.processes.learn(process),
             Record::Writer(writer) => self.attribution.wrote(writer),
-            Record::Run(run) => self.parts.entry(run.bio).or_default().push(run.run),
+            Record::Run(run) => {
+                if self.parts.len() >= BIOS_IN_PARTS_MAX {
+                    // Their bios were lost in the ring, which counts them.
+                    self.parts.clear();
+                }
+                self.parts.entry(run.bio).or_default().push(run.run);
+            }
             Record::Bio(bio) => self.bio(bio),
             Record::Request(request) => self.request(request),
             Record::BioDone(done) => self.bio_done(done),
@@ -132,7 +145,8 @@ impl Joiner {
     pub(crate) fn next(&mut self) -> Option<Item> {
         let settled = self.newest.saturating_sub(DISORDER_NS);
         let oldest = self.waiting.first().map_or(u64::MAX, |(queued, _, _)| *queued);
-        if oldest < self.newest.saturating_sub(PATIENCE_NS) {
+        let is_full = self.waiting.len() > WAITING_MAX || self.order.len() > WAITING_MAX;
+        if oldest < self.newest.saturating_sub(PATIENCE_NS) || (is_full && oldest != u64::MAX) {
             self.give_up(oldest);
         }
         self.give_up_commands(self.attribution.start.saturating_add(settled));
@@ -160,15 +174,13 @@ impl Joiner {
         let queued = self.attribution.since_start(bio.time);
         let asked = operation(bio.operation);
         if bio.bytes == 0 && bio.without_requests == 0 {
-            let device = self.devices.entry(bio.device).or_default();
-            device.flushes.push_back((queued, submitter, flags));
+            self.ask_for_flush(bio.device, (queued, submitter, flags));
             return;
         }
         let (runs, mode) = self.attribution.bio(bio, &parts);
         if flags.contains(RequestFlags::PREFLUSH) && bio.without_requests == 0 {
             // The kernel sends the flush as a separate request before the data.
-            let device = self.devices.entry(bio.device).or_default();
-            device.flushes.push_back((queued, submitter.clone(), flags));
+            self.ask_for_flush(bio.device, (queued, submitter.clone(), flags));
         }
         let sectors = u64::from(bio.bytes).div_ceil(512);
         let is_flush = bio.bytes == 0;
@@ -193,6 +205,14 @@ impl Joiner {
         }
         device.pending.insert(place, pending);
         self.waiting.insert((queued, bio.device, place));
+    }
+
+    fn ask_for_flush(&mut self, device: u32, asked: (u64, Arc<Process>, RequestFlags)) {
+        let flushes = &mut self.devices.entry(device).or_default().flushes;
+        if flushes.len() >= FLUSHES_MAX {
+            flushes.pop_front();
+        }
+        flushes.push_back(asked);
     }
 
     fn request(&mut self, record: &RequestRecord) {

@@ -3,15 +3,22 @@
 //! A directory entry is identified by its address and is reported again when its name or parent has changed, always
 //! before a record refers to it; so following parents at the time of a record yields the path at that time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use results::block_trace::{FileIdentity, Process};
+use results::shown;
 
 use super::record::{NameRecord, ProcessRecord, ProcessReference};
 
 /// Deeper paths are cut, as in the programs.
 const MAX_DEPTH: usize = 40;
+/// Bytes of each kind of name that are kept: a program may make names without end.
+const MAX_BYTES: usize = 64 << 20;
+/// Memory that a name takes beside its text.
+const OVERHEAD_BYTES: usize = 64;
+/// Processes, and names of processes, that are kept.
+const MAX_PROCESSES: usize = 1 << 18;
 
 #[derive(Debug)]
 struct Entry {
@@ -19,33 +26,88 @@ struct Entry {
     name: Box<str>,
 }
 
-/// Directory entries and the last known path of each file.
+/// Bytes of a kind of name, with a limit.
+#[derive(Debug)]
+struct Budget {
+    bytes: usize,
+    limit: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            limit: MAX_BYTES,
+        }
+    }
+}
+
+impl Budget {
+    const fn has_room(&self, name: &str) -> bool {
+        self.bytes + name.len() + OVERHEAD_BYTES <= self.limit
+    }
+
+    const fn add(&mut self, name: &str) {
+        self.bytes += name.len() + OVERHEAD_BYTES;
+    }
+
+    const fn remove(&mut self, name: &str) {
+        self.bytes = self.bytes.saturating_sub(name.len() + OVERHEAD_BYTES);
+    }
+}
+
+/// Directory entries and the last known path of each file. Each kind has a limit; one that is full starts anew.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     entries: HashMap<u64, Entry>,
-    /// Paths by entry, valid for `epoch`: a changed entry may invalidate any of them.
+    entry_budget: Budget,
+    /// Paths by entry: a changed entry may invalidate any of them.
     built: HashMap<u64, Arc<str>>,
+    built_budget: Budget,
     last: HashMap<FileIdentity, Arc<str>>,
+    last_budget: Budget,
     /// From a scan at the start: without generation, used only until the inode is seen otherwise.
     seeds: HashMap<(results::block_trace::DeviceNumber, u64), Arc<str>>,
+    seed_budget: Budget,
+    /// How often names were forgotten, or not taken in, for want of room.
+    pub forgotten: u64,
 }
 
 impl Paths {
     /// Adds an entry.
     pub(crate) fn learn(&mut self, record: &NameRecord) {
         let length = usize::try_from(record.bytes).unwrap_or(0).min(record.name.len());
-        let name = printable(&record.name[..length]);
+        let name = shown::from_bytes(&record.name[..length]);
+        if !self.entry_budget.has_room(&name) {
+            self.entries.clear();
+            self.entry_budget.bytes = 0;
+            self.forget_built();
+            self.forgotten += 1;
+        }
+        self.entry_budget.add(&name);
         let entry = Entry {
             parent: record.parent,
             name: name.into(),
         };
-        if self.entries.insert(record.dentry, entry).is_some() {
-            self.built.clear();
+        if let Some(before) = self.entries.insert(record.dentry, entry) {
+            self.entry_budget.remove(&before.name);
+            self.forget_built();
         }
+    }
+
+    /// Drops the cached paths.
+    fn forget_built(&mut self) {
+        self.built.clear();
+        self.built_budget.bytes = 0;
     }
 
     /// Adds a path found on the mounted file system before the trace.
     pub(crate) fn seed(&mut self, file_system: results::block_trace::DeviceNumber, inode: u64, path: &str) {
+        if !self.seed_budget.has_room(path) {
+            self.forgotten += 1;
+            return;
+        }
+        self.seed_budget.add(path);
         self.seeds.insert((file_system, inode), path.into());
     }
 
@@ -62,6 +124,10 @@ impl Paths {
             Some(path) => path.clone(),
             None => {
                 let path: Arc<str> = self.build(dentry)?.into();
+                if !self.built_budget.has_room(&path) {
+                    self.forget_built();
+                }
+                self.built_budget.add(&path);
                 self.built.insert(dentry, path.clone());
                 path
             }
@@ -72,13 +138,22 @@ impl Paths {
     /// Records the path of a file; returns the previous one if it differs.
     pub(crate) fn note(&mut self, file: FileIdentity, path: &Arc<str>) -> Option<Arc<str>> {
         self.seeds.remove(&(file.file_system, file.inode));
+        if !self.last_budget.has_room(path) {
+            self.last.clear();
+            self.last_budget.bytes = 0;
+            self.forgotten += 1;
+        }
+        self.last_budget.add(path);
         let before = self.last.insert(file, path.clone())?;
+        self.last_budget.remove(&before);
         (before != *path).then_some(before)
     }
 
     /// Forgets a deleted file, whose inode number may be reused.
     pub(crate) fn forget(&mut self, file: FileIdentity) {
-        self.last.remove(&file);
+        if let Some(path) = self.last.remove(&file) {
+            self.last_budget.remove(&path);
+        }
         self.seeds.remove(&(file.file_system, file.inode));
     }
 
@@ -107,18 +182,6 @@ impl Paths {
     }
 }
 
-/// Keeps UTF-8, and shows other bytes and control characters as `\xNN`.
-pub(crate) fn printable(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
-}
-
 /// Name and Android package.
 type Named = (Arc<str>, Option<Arc<str>>);
 
@@ -128,18 +191,16 @@ pub(crate) struct Processes {
     names: HashMap<(u32, u64), Named>,
     /// One value per thread, shared by all references to it.
     known: HashMap<(u32, u32, u64), Arc<Process>>,
+    /// How often all were forgotten for want of room.
+    pub forgotten: u64,
 }
 
 impl Processes {
-    /// Whether any record of the trace refers to the process.
-    pub(crate) fn has_met(&self, tgid: u32, name: u64) -> bool {
-        self.known
-            .keys()
-            .any(|(pid, _, key)| (*pid, *key) == (tgid, name))
+    /// The processes, by number and name, to which records of the trace refer.
+    pub(crate) fn met(&self) -> HashSet<(u32, u64)> {
+        self.known.keys().map(|(pid, _, name)| (*pid, *name)).collect()
     }
-}
 
-impl Processes {
     /// Adds a name.
     pub(crate) fn learn(&mut self, record: &ProcessRecord) {
         let end = record
@@ -147,13 +208,21 @@ impl Processes {
             .iter()
             .position(|byte| *byte == 0)
             .unwrap_or(record.comm.len());
-        let name: Arc<str> = printable(&record.comm[..end]).into();
+        let name: Arc<str> = shown::from_bytes(&record.comm[..end]).into();
+        if self.names.len() >= MAX_PROCESSES {
+            self.names.clear();
+            self.forgotten += 1;
+        }
         let package = package_of(record.tgid).map(Arc::from);
         self.names.insert((record.tgid, record.name), (name, package));
     }
 
     /// The process of a reference.
     pub(crate) fn get(&mut self, reference: ProcessReference) -> Arc<Process> {
+        if self.known.len() >= MAX_PROCESSES {
+            self.known.clear();
+            self.forgotten += 1;
+        }
         let names = &self.names;
         let made = || {
             let (name, package) = names
@@ -256,8 +325,44 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_shown_by_number() {
-        assert_eq!(printable(b"a\xffb"), "a\\xffb");
+    fn names_without_end_take_no_memory_without_end_and_are_counted() {
+        let mut paths = Paths::default();
+        for budget in [
+            &mut paths.entry_budget,
+            &mut paths.last_budget,
+            &mut paths.seed_budget,
+        ] {
+            budget.limit = 100 * (8 + OVERHEAD_BYTES);
+        }
+        for number in 1..10_000_u64 {
+            paths.learn(&name(number, number - 1, format!("{number:08}").as_bytes()));
+            let file = FileIdentity {
+                inode: number,
+                ..FILE
+            };
+            assert_eq!(paths.note(file, &Arc::from(format!("{number:08}"))), None);
+            paths.seed(FILE.file_system, number, "12345678");
+        }
+        assert!(paths.entries.len() <= 100 && paths.last.len() <= 100 && paths.seeds.len() <= 100);
+        assert!(paths.forgotten >= 3 * 90, "{}", paths.forgotten);
+        // What came last is still known.
+        let last = FileIdentity { inode: 9_999, ..FILE };
+        assert_eq!(paths.path(last, 0).as_deref(), Some("00009999"));
+        paths.forget(last);
+        assert_eq!(paths.path(last, 0), None);
+    }
+
+    #[test]
+    fn processes_without_end_are_forgotten_and_counted() {
+        let mut processes = Processes::default();
+        for tid in 0..=u32::try_from(MAX_PROCESSES).unwrap() {
+            let _process = processes.get(ProcessReference {
+                tgid: 1,
+                tid,
+                name: u64::from(tid),
+            });
+        }
+        assert_eq!((processes.known.len(), processes.forgotten), (1, 1));
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Order {
         });
     }
 
+    /// Number of items in the queue.
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     /// Removes the next item if it is before `until`.
     pub(crate) fn pop_before(&mut self, until: u64) -> Option<Item> {
         if self.heap.peek()?.time >= until {

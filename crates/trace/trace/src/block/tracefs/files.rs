@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use fsmap::{BlockType, FileKind, Flush, JournalDetail, Options, OwnerMap};
 use results::block_trace::{DeviceNumber, TracedDevice};
+use results::shown;
 use zerocopy::FromZeros;
 
 use crate::block::device::{self, Mount};
@@ -417,7 +418,8 @@ impl Files {
         for entry in fs::read_dir(mounted.mountpoint.join(below)).ok()?.flatten() {
             let metadata = entry.metadata().ok()?;
             if metadata.ino() == inode {
-                let own = crate::block::names::printable(entry.file_name().as_encoded_bytes());
+                let own = entry.file_name();
+                let own = shown::from_bytes(own.as_encoded_bytes());
                 return Some((format!("{folder}/{own}"), metadata.is_dir()));
             }
         }

@@ -49,6 +49,13 @@ const KIND_PROCESS: u32 = 6;
 const KIND_WRITER: u32 = 7;
 const KIND_EVENT: u32 = 8;
 
+/// `PF_KTHREAD`.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+/// Maximum number of threads whose processes are cached.
+const MAX_THREADS: usize = 1 << 16;
+/// Maximum number of requests between insert and completion. Devices have far fewer unless events are lost.
+const MAX_UNDER_WAY: usize = 1 << 16;
+
 /// Operations up to this one (reads and writes) carry data of files.
 const WRITE: u32 = 1;
 const REGULAR: u16 = 0x8000;
@@ -417,6 +424,9 @@ impl Parser {
             line.sector
         };
         let key = (disk, line.operation & 0xFF, sector);
+        if self.under_way.len() >= MAX_UNDER_WAY {
+            self.under_way.clear();
+        }
         let time = head.time;
         match head.event {
             "block_bio_queue" => self.bio(&line, disk, chunk),
@@ -532,6 +542,9 @@ fn process(
     let mut name = [0; 16];
     let length = head.comm.len().min(15);
     name[..length].copy_from_slice(&head.comm.as_bytes()[..length]);
+    if known.len() >= MAX_THREADS {
+        known.clear();
+    }
     let (tgid, by_kernel) = *known.entry(head.tid).or_insert_with(|| look_up(head.tid));
     let mix = name.chunks_exact(8).fold(0_u64, |mix, part| {
         let word = part.try_into().map_or(0, u64::from_ne_bytes);
@@ -551,31 +564,48 @@ fn process(
     (reference, by_kernel)
 }
 
-/// Process of a thread, and whether it is a kernel thread, which has no command line.
+/// Process of a thread, and whether it is a kernel thread. The command line doesn't tell: a program may have none.
 fn look_up(tid: u32) -> (u32, bool) {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let tgid = status
         .lines()
         .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-    let by_kernel = fs::read(format!("/proc/{tid}/cmdline")).is_ok_and(|line| line.is_empty());
-    (tgid.unwrap_or(tid), by_kernel)
+    let stat = fs::read(format!("/proc/{tid}/stat")).unwrap_or_default();
+    (tgid.unwrap_or(tid), is_kernel_thread(&stat))
 }
 
-/// Parses `comm-TID [CPU] flags SECONDS.MICROS: event: fields`.
+/// Whether `/proc/TID/stat` has the flag of kernel threads: in the seventh field after the name, which ends at the last
+/// parenthesis.
+fn is_kernel_thread(stat: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(stat);
+    let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let flags = fields
+        .split(' ')
+        .nth(6)
+        .and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
+}
+
+/// Parses `comm-TID [CPU] flags SECONDS.MICROS: event: fields`. A process chooses its `comm`, which may look like any
+/// other part of the line but is too short for `: event: `.
 fn head(text: &str) -> Option<Head<'_>> {
-    let known = EVENTS.into_iter().chain(files::EVENTS.map(|(_, event)| event));
-    let (event, before, fields) = known.into_iter().find_map(|event| {
-        let at = text.find(event)?;
-        let before = text[..at].strip_suffix(": ")?;
-        let fields = text[at + event.len()..].strip_prefix(": ")?;
-        Some((event, before, fields))
+    let mut known = EVENTS.into_iter().chain(files::EVENTS.map(|(_, event)| event));
+    let (event, before, fields) = known.find_map(|event| {
+        text.match_indices(event).find_map(|(at, _)| {
+            let before = text[..at].strip_suffix(": ")?;
+            let fields = text[at + event.len()..].strip_prefix(": ")?;
+            Some((event, before, fields))
+        })
     })?;
-    let (task, timing) = before.split_once('[')?;
-    let (comm, tid) = task
-        .trim()
-        .split_once(" (")
-        .map_or(task.trim(), |(task, _)| task)
-        .rsplit_once('-')?;
+    let (task, timing) = before.rsplit_once(" [")?;
+    let task = task.trim();
+    // The process, where the kernel is set to tell it.
+    let process = task.strip_suffix(')').and_then(|task| task.rsplit_once(" ("));
+    let is_number = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b' ' | b'-'));
+    let task = process
+        .filter(|(_, number)| is_number(number))
+        .map_or(task, |(task, _)| task);
+    let (comm, tid) = task.rsplit_once('-')?;
     let (seconds, micros) = timing.rsplit(' ').next()?.split_once('.')?;
     Some(Head {
         comm,
@@ -667,5 +697,41 @@ mod tests {
         );
         assert_eq!(operation_word("FF"), 2 | PREFLUSH);
         assert!(parse("CPU:0 [LOST 17 EVENTS]").is_none());
+    }
+
+    #[test]
+    fn no_name_of_a_process_hides_what_it_does() {
+        for comm in [
+            "block_bio_queue",
+            "x [1] y",
+            "a (2",
+            "a (2)",
+            "a-1 [000] ..: ",
+            ": x: [",
+            "a\u{1b}[2J",
+            "[",
+            "-",
+        ] {
+            let text =
+                format!("{comm:>16}-77      [001] ..... 1.000001: block_bio_queue: 7,0 W 8 + 16 [{comm}]");
+            let head = head(&text).unwrap_or_else(|| panic!("{comm} is hidden"));
+            assert_eq!((head.comm, head.tid), (comm.trim_start(), 77));
+            let line = block_event(head).unwrap_or_else(|| panic!("{comm} hides its request"));
+            assert_eq!((line.sector, line.bytes), (8, 16 * 512));
+        }
+        // A line feed in a name ends the line: what is behind it has the event.
+        let head = head("b-77      [001] ..... 1.000001: block_bio_queue: 7,0 W 8 + 16 [a").unwrap();
+        assert!(block_event(head).is_some());
+    }
+
+    #[test]
+    fn a_program_without_a_command_line_is_no_kernel_thread() {
+        let stat = |name: &str, flags: u64| format!("77 ({name}) S 1 77 77 0 -1 {flags} 0 0");
+        assert!(is_kernel_thread(stat("kworker/0:1", 69_238_880).as_bytes()));
+        assert!(!is_kernel_thread(stat("cat", 4_194_304).as_bytes()));
+        assert!(!is_kernel_thread(
+            stat("a) S 1 1 1 0 -1 69238880 (", 4_194_304).as_bytes()
+        ));
+        assert!(!is_kernel_thread(b""));
     }
 }
