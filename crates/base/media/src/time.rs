@@ -5,7 +5,8 @@ use std::ops::{Add, AddAssign, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nanoseconds: a time since a device's clock started, or a duration. 64 bits are 584 years.
+/// Nanoseconds: a time since a device's clock started, or a duration. 64 bits are 584 years; sums saturate there, because
+/// an image may set its clock to any value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
@@ -28,7 +29,7 @@ impl Nanos {
     /// This duration times `count`.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
-        Self(self.0 * count)
+        Self(self.0.saturating_mul(count))
     }
 
     /// This minus `other`, or zero if `other` is later.
@@ -42,7 +43,7 @@ impl Add for Nanos {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 
@@ -104,7 +105,9 @@ impl Clock {
 
     /// Moves the clock by `duration`. Returns the new time.
     pub fn advance(&self, duration: Nanos) -> Nanos {
-        Nanos(self.0.fetch_add(duration.0, Ordering::AcqRel) + duration.0)
+        let later = |now: u64| Some(now.saturating_add(duration.0));
+        let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+        Nanos(before.unwrap_or_else(|now| now).saturating_add(duration.0))
     }
 }
 
@@ -120,6 +123,17 @@ mod tests {
         assert_eq!(clock.advance_to(Nanos(7)), Nanos(15));
         assert_eq!(clock.advance_to(Nanos(20)), Nanos(20));
         assert_eq!(other.now(), Nanos(20));
+    }
+
+    #[test]
+    fn at_the_end_of_all_times_the_clock_stands_still() {
+        let clock = Clock::starting_at(Nanos(u64::MAX - 5));
+        assert_eq!(clock.advance(Nanos(3)), Nanos(u64::MAX - 2));
+        assert_eq!(clock.advance(Nanos(3)), Nanos(u64::MAX));
+        assert_eq!(clock.advance(Nanos(3)), Nanos(u64::MAX));
+        assert_eq!(clock.now(), Nanos(u64::MAX));
+        assert_eq!(Nanos(u64::MAX) + Nanos(1), Nanos(u64::MAX));
+        assert_eq!(Nanos(u64::MAX / 2).times(3), Nanos(u64::MAX));
     }
 
     #[test]

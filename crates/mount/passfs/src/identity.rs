@@ -115,6 +115,16 @@ pub(crate) fn with_privileges<T>(privileges: Privileges, call: impl FnOnce() -> 
     Ok(call())
 }
 
+/// Whether this thread can make calls with other ids. The daemon of an ordinary user can't.
+pub(crate) fn can_be_another() -> FsResult<bool> {
+    let mut can = false;
+    let _unchanged = Changed::by(|thread| {
+        can = thread.changes_ids;
+        Ok(())
+    })?;
+    Ok(can)
+}
+
 /// Ids and groups for a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ids<'a> {

@@ -9,6 +9,9 @@
 //! rule. If the host refuses an operation that the kernel granted, the answer is [`FsError::Stale`]: the kernel looks
 //! the name up again and decides anew.
 //!
+//! The daemon of an ordinary user can't make calls as the caller, so the host would check the rights of the wrong user.
+//! It checks the owner of the file itself, right before the call.
+//!
 //! The protocol carries neither the caller's supplementary groups nor its capabilities. They are read from `/proc` if
 //! the host has refused, and count only while that process still has the ids of the request: one that has started a
 //! setuid program since then has others.
@@ -23,7 +26,7 @@ use rustix::thread::CapabilitySet;
 use vfs::{Caller, FsError, FsResult};
 
 use crate::PassFs;
-use crate::identity::{Ids, errno, without};
+use crate::identity::{Ids, can_be_another, errno, without};
 
 /// A name that a call removes or replaces.
 pub(crate) type Place<'a> = (BorrowedFd<'a>, &'a [u8]);
@@ -56,6 +59,12 @@ impl PassFs {
         }
         if given_up.is_empty() {
             return call().map_err(errno);
+        }
+        if !can_be_another()? {
+            return match places.iter().all(|place| may_take(caller, place)) {
+                true => call().map_err(errno),
+                false => Err(FsError::Stale),
+            };
         }
         let mut ids = Ids {
             uid: caller.uid,
@@ -105,6 +114,14 @@ fn look(folder: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Option<Statx> {
 
 fn is_sticky(folder: BorrowedFd<'_>) -> bool {
     look(folder, b"", AtFlags::EMPTY_PATH).is_none_or(|found| u32::from(found.stx_mode) & libc::S_ISVTX != 0)
+}
+
+/// The rule of sticky directories, for a daemon that can't make the call as the caller.
+fn may_take(caller: &Caller, place: &Place<'_>) -> bool {
+    foreign_owner(caller, place).is_none()
+        || Process::of(caller).is_some_and(|process| {
+            process.capabilities.contains(CapabilitySet::FOWNER) && process.has_power_over(place)
+        })
 }
 
 /// Owner and group of the file with this name, if the rule of sticky directories denies it to the caller.

@@ -82,6 +82,57 @@ fn power_over_the_files_of_others_is_that_of_a_process_with_the_ids_of_the_reque
     });
 }
 
+/// The daemon of an ordinary user, with `allow_other`. It owns the directory, so the host would allow it every removal.
+#[test]
+fn a_daemon_that_can_t_become_the_caller_keeps_the_rule_of_sticky_folders_itself() {
+    const DAEMON: u32 = 4400;
+    if !testkit::needs(&[testkit::Need::Root]) {
+        return;
+    }
+    let source = Source::new();
+    let (place, put) = sticky(&source);
+    chown(source.path("folder"), Some(DAEMON), None).unwrap();
+    for name in ["own", "own too"] {
+        put(name, 4321);
+    }
+    for name in ["foreign", "foreign too"] {
+        put(name, 4322);
+    }
+    std::thread::scope(|scope| {
+        let as_the_daemon = || {
+            let id = Uid::from_raw(DAEMON);
+            set_thread_res_uid(id, id, id).unwrap();
+            let user = Caller {
+                pid: 0,
+                ..caller(4321, 4321)
+            };
+            let unlink = |who: &Caller, name: &str| source.fs.unlink(who, place, name.as_bytes());
+            let rename = |from: &str, to: &str| {
+                let (from, to) = ((place, from.as_bytes()), (place, to.as_bytes()));
+                source.fs.rename(&user, from, to, RenameFlags(0))
+            };
+            assert_eq!(unlink(&user, "foreign"), Err(FsError::Stale));
+            assert_eq!(rename("foreign", "stolen"), Err(FsError::Stale));
+            assert_eq!(rename("own", "foreign"), Err(FsError::Stale));
+            assert_eq!(rename("own", "mine"), Ok(()));
+            assert_eq!(unlink(&user, "mine"), Ok(()));
+            // Its own user, who owns the folder.
+            assert_eq!(unlink(&caller(DAEMON, DAEMON), "foreign"), Ok(()));
+        };
+        scope.spawn(as_the_daemon).join().unwrap();
+    });
+    beside(0, &[], CapabilitySet::FOWNER, |root| {
+        std::thread::scope(|scope| {
+            let as_the_daemon = || {
+                let id = Uid::from_raw(DAEMON);
+                set_thread_res_uid(id, id, id).unwrap();
+                assert_eq!(source.fs.unlink(&root, place, b"foreign too"), Ok(()));
+            };
+            scope.spawn(as_the_daemon).join().unwrap();
+        });
+    });
+}
+
 /// The kernel has checked that the caller may write to the directory that it took for the moved one.
 #[test]
 fn a_folder_comes_into_another_one_only_by_who_may_write_to_it() {
