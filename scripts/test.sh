@@ -87,6 +87,10 @@ if [ "${#failed[@]}" -gt 0 ]; then
 fi
 
 if [ "${TIDEGATE_FULL:-}" ]; then
+    step "hostile inputs: an hour over all decoders"
+    # 40 decoders, 90 seconds each; changes at random, without feedback from coverage.
+    TIDEGATE_FUZZ_SECONDS=90 test_workspace --lib --test decoders -- --exact --nocapture \
+        lpt::tests::changed_tables_with_right_checksums_are_read_or_refused flash disks traces_jobs_and_records
     step "judges: pjdfstest and fsx on mounts in every mode, long"
     scripts/judges/run.sh --long
     step "judges: suites in C"

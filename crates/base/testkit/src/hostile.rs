@@ -1,5 +1,8 @@
 //! Hostile inputs: valid inputs of a decoder, changed at random, and the limits that hold for each.
 //!
+//! This is mutation without coverage feedback: nothing measures which code an input reaches, and no input is derived
+//! from one that reached more. Recomputed checksums and valid inputs of every kind make up for part of that.
+//!
 //! A decoder supplies valid inputs, a function that repairs the checksums of a changed one, and one that reads it.
 //! [`Decoder::run`] checks that nothing panics, or takes more than [`SECONDS_MAX`] or [`MEMORY_BYTES_MAX`] (of the
 //! calling thread, if the test program counts: see [`crate::heap`]). A failure names the decoder and the seed.
@@ -7,7 +10,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::heap::taken_by;
 use crate::prng::Prng;
@@ -19,6 +22,68 @@ pub const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// A text does not grow beyond this: time that is due to its length is not a defect.
 const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Seeds of the inputs for a decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inputs {
+    /// A fixed number.
+    Count {
+        /// The first seed.
+        first: u64,
+        /// The number of seeds.
+        count: u64,
+    },
+    /// As many as the time allows.
+    Time {
+        /// The first seed.
+        first: u64,
+        /// Time after which no new input is tried.
+        time: Duration,
+    },
+}
+
+impl Inputs {
+    /// 30 inputs, or 3,000 with `TIDEGATE_FULL`. `TIDEGATE_FUZZ_SECONDS=N` tries new inputs for N seconds, and
+    /// `TIDEGATE_SEED=N` replays one.
+    ///
+    /// # Panics
+    /// If a value is not a number.
+    #[must_use]
+    pub fn asked_for() -> Self {
+        let number = |name: &str| {
+            let text = std::env::var(name).ok()?;
+            Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{name}={text}")))
+        };
+        if let Some(first) = number("TIDEGATE_SEED") {
+            return Self::Count { first, count: 1 };
+        }
+        match number("TIDEGATE_FUZZ_SECONDS") {
+            None => Self::Count {
+                first: 0,
+                count: if crate::is_full() { 3000 } else { 30 },
+            },
+            Some(seconds) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Self::Time {
+                    first: now.as_secs() * 1_000_000,
+                    time: Duration::from_secs(seconds),
+                }
+            }
+        }
+    }
+
+    fn seeds(self) -> impl Iterator<Item = u64> {
+        let started = Instant::now();
+        let (first, count) = match self {
+            Self::Count { first, count } => (first, count),
+            Self::Time { first, .. } => (first, u64::MAX - first),
+        };
+        (first..first + count).take_while(move |_| match self {
+            Self::Count { .. } => true,
+            Self::Time { time, .. } => started.elapsed() < time,
+        })
+    }
+}
 
 /// Kind of inputs, which decides how they are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +125,11 @@ pub struct Tried {
 }
 
 impl Decoder<'_> {
-    /// Decodes the valid inputs, and changed ones with the seeds `first..first + count`.
+    /// Decodes the valid inputs, and changed ones.
     ///
     /// # Panics
     /// If a valid input is refused, or if an input makes the decoder panic or exceed a limit.
-    pub fn run(mut self, first: u64, count: u64) -> Tried {
+    pub fn run(mut self, inputs: Inputs) -> Tried {
         for (number, good) in self.good.iter().enumerate() {
             assert!(
                 (self.decode)(good),
@@ -74,7 +139,7 @@ impl Decoder<'_> {
         }
         let watch = Watch::start();
         let mut tried = Tried::default();
-        for seed in first..first + count {
+        for seed in inputs.seeds() {
             let mut random = Prng::named(seed, self.name);
             let mut input = random.pick(&self.good).clone();
             match self.kind {

@@ -63,6 +63,15 @@ pub fn run_in(folder: &Path, words: &str) -> Output {
 
 /// Makes a file system with a few files.
 pub fn ubifs_volume() -> Vec<u8> {
+    made_ubifs("ubifs mkfs -r tree -m 2048 -e 126976 -c 100 -x none volume")
+}
+
+/// One of small LEBs.
+pub fn small_ubifs_volume() -> Vec<u8> {
+    made_ubifs("ubifs mkfs -r tree -m 512 -e 15872 -c 100 -x lzo volume")
+}
+
+fn made_ubifs(words: &str) -> Vec<u8> {
     let folder = TempDir::new().expect("possible on this host");
     fs::create_dir_all(folder.path().join("tree/sub")).expect("made");
     for number in 0..20 {
@@ -72,10 +81,7 @@ pub fn ubifs_volume() -> Vec<u8> {
         )
         .expect("made");
     }
-    run_in(
-        folder.path(),
-        "ubifs mkfs -r tree -m 2048 -e 126976 -c 100 -x none volume",
-    );
+    run_in(folder.path(), words);
     fs::read(folder.path().join("volume")).expect("it was made")
 }
 

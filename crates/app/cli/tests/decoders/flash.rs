@@ -1,4 +1,4 @@
-//! Decoders of flash formats: UBI, arrays, side-cars of chips, stored cards, UBIFS nodes.
+//! Decoders of flash formats: UBI, arrays, side-cars of chips, stored cards, UBIFS.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,11 @@ use ubi::format::fastmap::{self, Fastmap, FastmapVolume, Pool, Wear};
 use ubi::format::volume_table::{self, TableLimits, VolumeName};
 use ubi::format::{Decoded, EcHeader, HEADER_BYTES, VidHeader, VolumeKind};
 use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume};
-use ubifs::format::{DirectoryEntry, Group, IndexNode, Inode, NodeKind, check, seal};
+use ubifs::format::{
+    CommitStart, Compression, Data, DirectoryEntry, Group, IndexNode, Inode, LogReference, Master, NodeKind,
+    Orphans, Superblock, Truncation, check, seal,
+};
+use ubifs::{ImageVolume, OpenOptions, Ubifs};
 
 const BLOCKS: u32 = 24;
 const BLOCK_BYTES: usize = 4096;
@@ -32,6 +36,7 @@ pub fn decoders() -> Vec<Decoder<'static>> {
         identity(),
         kept_card(),
         ubifs_nodes(),
+        ubifs_volume(),
     ]
 }
 
@@ -381,29 +386,61 @@ fn kept_card() -> Decoder<'static> {
     }
 }
 
-/// Single nodes; `hostile_corpus` mutates whole volumes.
+/// Places, kinds and lengths of the nodes of a volume.
+fn nodes_of(volume: &[u8]) -> impl Iterator<Item = (usize, NodeKind, usize)> {
+    let places = (0..volume.len().saturating_sub(64)).step_by(8);
+    places.filter_map(|at| {
+        let header = check(&volume[at..]).ok()?;
+        Some((at, header.kind, usize::try_from(header.bytes).ok()?))
+    })
+}
+
+/// Single nodes of every kind.
 fn ubifs_nodes() -> Decoder<'static> {
     let volume = super::commands::ubifs_volume();
-    let places = (0..volume.len() - 64).step_by(8);
-    let nodes = places.filter_map(|at| {
-        let header = check(&volume[at..]).ok()?;
-        let bytes = usize::try_from(header.bytes).ok()?;
-        let is_read = matches!(header.kind, NodeKind::Inode | NodeKind::Entry | NodeKind::Index);
-        is_read.then(|| volume[at..at + bytes].to_vec())
-    });
+    let mut nodes: Vec<Vec<u8>> = nodes_of(&volume)
+        .filter(|(_, kind, _)| *kind != NodeKind::Padding)
+        .map(|(at, _, bytes)| volume[at..at + bytes].to_vec())
+        .collect();
+    let truncation = Truncation {
+        inode: 70,
+        old_bytes: 9000,
+        new_bytes: 5,
+    };
+    nodes.push(truncation.encode(9, Group::None));
+    nodes.push(
+        Orphans {
+            commit: 3,
+            inodes: vec![70, 71],
+        }
+        .encode(9),
+    );
     let read = |raw: &[u8]| {
         let Ok(header) = check(raw) else { return false };
         match header.kind {
             NodeKind::Inode => Inode::decode(raw).is_ok(),
             NodeKind::Entry => DirectoryEntry::decode(raw, NodeKind::Entry).is_ok(),
+            NodeKind::XattrEntry => DirectoryEntry::decode(raw, NodeKind::XattrEntry).is_ok(),
             NodeKind::Index => IndexNode::decode(raw).is_ok(),
+            NodeKind::Superblock => Superblock::decode(raw).is_ok(),
+            NodeKind::Master => Master::decode(raw).is_ok(),
+            NodeKind::Reference => LogReference::decode(raw).is_ok(),
+            NodeKind::CommitStart => CommitStart::decode(raw).is_ok(),
+            NodeKind::Orphans => Orphans::decode(raw).is_ok(),
+            NodeKind::Truncation => Truncation::decode(raw).is_ok(),
+            NodeKind::Data => Data::decode(raw).is_ok_and(|data| {
+                // What a compressor made may be anything.
+                let mut block = vec![0; usize::try_from(data.size_bytes.min(4096)).expect("small")];
+                let compression = Compression::from_number(data.compression);
+                compression.is_some_and(|how| ubifs::decompress(how, &data.stored, &mut block).is_ok())
+            }),
             _ => false,
         }
     };
     Decoder {
         name: "ubifs nodes",
         kind: Kind::Bytes,
-        good: nodes.collect(),
+        good: nodes,
         fix: |raw| {
             let kind = raw.get(20).and_then(|kind| NodeKind::from_number(*kind));
             if let Some(kind) = kind.filter(|_| raw.len() >= 24) {
@@ -411,5 +448,59 @@ fn ubifs_nodes() -> Decoder<'static> {
             }
         },
         decode: Box::new(read),
+    }
+}
+
+/// A whole volume: index, log, journal, orphans, LEB properties. `hostile_corpus` runs the commands on larger ones.
+fn ubifs_volume() -> Decoder<'static> {
+    let folder = super::folder();
+    let path = folder.path().join("volume");
+    let volume = super::commands::small_ubifs_volume();
+    // Unused LEBs stay as they are.
+    let leb = 15_872;
+    let used: Vec<usize> = (0..volume.len())
+        .step_by(leb)
+        .filter(|at| volume[*at..*at + leb].iter().any(|byte| *byte != 0xFF))
+        .collect();
+    let good: Vec<u8> = used
+        .iter()
+        .flat_map(|at| volume[*at..*at + leb].to_vec())
+        .collect();
+    Decoder {
+        name: "ubifs volume",
+        kind: Kind::Bytes,
+        good: vec![good],
+        fix: |raw| {
+            // The places that had a magic number have one still, mostly.
+            for at in (0..raw.len().saturating_sub(24)).step_by(8) {
+                let length = raw[at + 16..]
+                    .first_chunk()
+                    .map_or(0, |raw| u32::from_le_bytes(*raw));
+                let kind = NodeKind::from_number(raw[at + 20]);
+                let is_node = raw[at..].starts_with(&[0x31, 0x18, 0x10, 0x06]);
+                let node = usize::try_from(length)
+                    .ok()
+                    .filter(|length| *length >= 24)
+                    .and_then(|length| raw.get_mut(at..at.checked_add(length)?));
+                if let (true, Some(node), Some(_)) = (is_node, node, kind) {
+                    let crc = ubi::format::crc32(&node[8..]).to_le_bytes();
+                    node[4..8].copy_from_slice(&crc);
+                }
+            }
+        },
+        decode: Box::new(move |raw| {
+            let mut changed = volume.clone();
+            for (from, at) in raw.chunks(leb).zip(&used) {
+                changed[*at..*at + from.len()].copy_from_slice(from);
+            }
+            std::fs::write(&path, &changed).expect("there is room");
+            let _lives = &folder;
+            let Ok(Some(image)) = ImageVolume::open(&path) else {
+                return false;
+            };
+            let report = ubifs::check::check(&image);
+            let opened = Ubifs::open(Arc::new(image), OpenOptions::standard());
+            opened.is_ok() && report.findings.is_empty()
+        }),
     }
 }

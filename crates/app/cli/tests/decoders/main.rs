@@ -1,8 +1,9 @@
 //! Runs every decoder of foreign input on mutated good inputs with repaired checksums: none may panic, take ten seconds or
 //! 256 MiB. Commands run on a sample of them, as root in a folder: nothing outside it may change.
 //!
-//! 30 inputs per decoder and two per command; with `TIDEGATE_FULL` 3,000 and 300. `TIDEGATE_SEED=N` with
-//! `TIDEGATE_DECODER=NAME` replays one of them.
+//! 30 inputs per decoder and two per command; with `TIDEGATE_FULL` 3,000 and 300. `TIDEGATE_FUZZ_SECONDS=N` tries new
+//! inputs on each decoder for N seconds, without coverage feedback ([`testkit::hostile`]). `TIDEGATE_SEED=N` with
+//! `TIDEGATE_DECODER=NAME` replays one of them. The LPT of UBIFS has such a test in the crate `ubifs`.
 
 mod commands;
 mod disks;
@@ -11,7 +12,7 @@ mod texts;
 
 use tempfile::TempDir;
 use testkit::heap::CountingAllocator;
-use testkit::hostile::{Decoder, Tried};
+use testkit::hostile::{Decoder, Inputs, Tried};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -24,11 +25,6 @@ fn setting(name: &str) -> Option<u64> {
 #[expect(clippy::print_stderr, reason = "the figures of a long run")]
 fn run(decoders: Vec<Decoder<'_>>) {
     let only = std::env::var("TIDEGATE_DECODER").ok();
-    let count = if testkit::is_full() { 3000 } else { 30 };
-    let (first, count) = match setting("TIDEGATE_SEED") {
-        Some(seed) => (seed, 1),
-        None => (0, count),
-    };
     for decoder in decoders {
         if only.as_ref().is_some_and(|only| only != decoder.name) {
             continue;
@@ -39,7 +35,7 @@ fn run(decoders: Vec<Decoder<'_>>) {
             accepted,
             peak_bytes,
             longest,
-        } = decoder.run(first, count);
+        } = decoder.run(Inputs::asked_for());
         eprintln!("{name}: {inputs} inputs, {accepted} accepted, at most {peak_bytes} bytes and {longest:?}");
     }
 }

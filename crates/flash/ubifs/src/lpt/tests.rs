@@ -1,9 +1,17 @@
-//! Round trips of both models over many geometries, and a bit-flip sweep.
+//! Round trips of both models over many geometries, a bit-flip sweep, and random changes with recomputed CRCs.
 
+use testkit::heap::CountingAllocator;
+use testkit::hostile::{Decoder, Inputs, Kind};
+
+use super::bits::crc16;
 use super::layout::inner_number;
 use super::*;
 use crate::scan::to_usize;
 use crate::space::LebSpace;
+
+/// For the limit on memory of [`Decoder::run`].
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn geometry(leb_bytes: u32, min_io_bytes: u32, lebs_max: u32, lebs: u32) -> LptGeometry {
     LptGeometry::choose(LptInput {
@@ -110,6 +118,66 @@ fn a_flipped_bit_in_a_used_byte_is_found() {
         });
         assert!(content.is_err(), "bit {bit}");
     }
+}
+
+fn hostile_geometry(is_big: bool) -> LptGeometry {
+    match is_big {
+        true => geometry(15_872, 512, 70_000, 40_000),
+        false => geometry(15_872, 512, 2000, 2000),
+    }
+}
+
+/// Puts the CRC of each node right.
+fn fix<const IS_BIG: bool>(raw: &mut [u8]) {
+    let geometry = hostile_geometry(IS_BIG);
+    for leb in raw.chunks_mut(to_usize(geometry.input.leb_bytes)) {
+        let mut at = 0;
+        while let Some(kind) = leb.get(at + 2) {
+            let bytes = match kind & 0xF {
+                0 => geometry.leaf_bytes,
+                1 => geometry.inner_bytes,
+                2 => geometry.table_bytes,
+                3 => geometry.saved_bytes,
+                _ => break,
+            };
+            let Some(node) = leb.get_mut(at..at + to_usize(bytes)) else {
+                break;
+            };
+            let crc = crc16(&node[2..]).to_le_bytes();
+            node[..2].copy_from_slice(&crc);
+            at += node.len();
+        }
+    }
+}
+
+fn hostile_decoder<const IS_BIG: bool>(name: &'static str) -> Decoder<'static> {
+    let geometry = hostile_geometry(IS_BIG);
+    let layout = fresh(&geometry);
+    let leb_bytes = to_usize(geometry.input.leb_bytes);
+    Decoder {
+        name,
+        kind: Kind::Bytes,
+        good: vec![area(&geometry, &layout).concat()],
+        fix: |raw| fix::<IS_BIG>(raw),
+        decode: Box::new(move |raw| {
+            let mut area = raw.to_vec();
+            area.resize(leb_bytes * to_usize(geometry.input.lpt_lebs), 0xFF);
+            let read = read(&geometry, layout.root, layout.table, layout.saved, &mut |leb| {
+                Ok(area[to_usize(leb) * leb_bytes..][..leb_bytes].to_vec())
+            });
+            read.is_ok()
+        }),
+    }
+}
+
+#[test]
+fn changed_tables_with_right_checksums_are_read_or_refused() {
+    let tried = hostile_decoder::<false>("ubifs lpt").run(Inputs::asked_for());
+    assert!(
+        tried.accepted > 0 || tried.inputs < 30,
+        "every change was refused"
+    );
+    hostile_decoder::<true>("ubifs lpt, big").run(Inputs::asked_for());
 }
 
 #[test]
