@@ -7,8 +7,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use rustix::fs::{Timespec, Timestamps};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Times that no file of a test has.
+pub const LONG_AGO: Timestamps = Timestamps {
+    last_access: Timespec {
+        tv_sec: 1,
+        tv_nsec: 1,
+    },
+    last_modification: Timespec {
+        tv_sec: 1,
+        tv_nsec: 1,
+    },
+};
 
 /// A source and a mount point in a temporary folder, mounted in the background.
 pub struct Mounted {

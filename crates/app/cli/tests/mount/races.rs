@@ -40,6 +40,8 @@ enum Who {
     Member,
     /// Root of a user namespace with its own user ids.
     Container,
+    /// A user, on a source that is mounted with mapped ids.
+    Mapped,
     /// Root itself: shows that the oracle detects violations.
     Root,
 }
@@ -47,7 +49,7 @@ enum Who {
 impl Who {
     const fn uid(self) -> u32 {
         match self {
-            Self::User | Self::Member => 1001,
+            Self::User | Self::Member | Self::Mapped => 1001,
             Self::Container => CONTAINER,
             Self::Root => 0,
         }
@@ -88,6 +90,7 @@ fn time_of_a_pair() -> Duration {
 
 /// A source, a mount of it for all users, and optionally a second mount.
 struct Stage {
+    has_mapped_source: bool,
     mounted: Mounted,
     second: Option<(tempfile::TempDir, PathBuf)>,
 }
@@ -96,6 +99,9 @@ impl Stage {
     fn new(who: Who, way: Way, options: &[&str]) -> Option<Self> {
         let (group, mode) = who.group_of_folders();
         let prepare = |source: &Path| {
+            if who == Who::Mapped {
+                assert!(map_ids(source), "it was possible before");
+            }
             fs::set_permissions(source, PermissionsExt::from_mode(0o755)).expect("it is ours");
             for (name, mode) in [
                 ("shared", 0o1000 | mode),
@@ -126,7 +132,11 @@ impl Stage {
             assert!(output.status.success(), "{output:?}");
             (folder, mountpoint)
         });
-        Some(Self { mounted, second })
+        Some(Self {
+            has_mapped_source: who == Who::Mapped,
+            mounted,
+            second,
+        })
     }
 
     /// The folder in which names are swapped.
@@ -165,8 +175,31 @@ impl Stage {
     }
 }
 
+/// Mounts a folder on itself with mapped ids.
+fn map_ids(folder: &Path) -> bool {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mount/idmap.py");
+    let mapped = Command::new("python3").arg(script).arg(folder).output();
+    match mapped {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => report_skip(&format!(
+            "a source with mapped ids: {}",
+            String::from_utf8_lossy(&output.stderr)
+        )),
+        Err(error) => report_skip(&format!("a source with mapped ids: python3: {error}")),
+    }
+    false
+}
+
+/// Takes such a mount away. The mounts of this program keep their own.
+fn unmap_ids(folder: &Path) {
+    let _shown_by_the_test = rustix::mount::unmount(folder, rustix::mount::UnmountFlags::DETACH);
+}
+
 impl Drop for Stage {
     fn drop(&mut self) {
+        if self.has_mapped_source {
+            unmap_ids(&self.mounted.source());
+        }
         if let Some((_, mountpoint)) = &self.second {
             // Best effort: a failure here would hide the test's own message.
             let _ = tidegate().arg("unmount").arg("--lazy").arg(mountpoint).output();
@@ -319,6 +352,14 @@ fn races(who: Who, options: [&[&str]; 2]) {
                 "{}: {who:?}, {way:?}, {options:?}: {report:?}",
                 call.name
             );
+            if time_of_a_pair() >= Duration::from_secs(1) {
+                tell(&format!("{}: {who:?}, {way:?}: {report:?}", call.name));
+                assert!(
+                    report.attempts > 0 && report.exchanges > 0,
+                    "{}: {report:?}",
+                    call.name
+                );
+            }
             attempts += report.attempts;
             exchanges += report.exchanges;
         }
@@ -362,6 +403,20 @@ fn root_of_a_container_gets_no_more_than_was_checked() {
         return;
     }
     races(Who::Container, [&[], WITHOUT_TRUST]);
+}
+
+#[test]
+fn a_user_of_a_source_with_mapped_ids_gets_no_more_than_was_checked() {
+    if !rustix::process::geteuid().is_root() {
+        report_skip("only root maps ids");
+        return;
+    }
+    let folder = tempfile::TempDir::new().expect("possible on this host");
+    if !map_ids(folder.path()) {
+        return;
+    }
+    unmap_ids(folder.path());
+    races(Who::Mapped, [&["--passthrough", "off"], &[]]);
 }
 
 /// Shows that the oracle detects violations: root may do everything.

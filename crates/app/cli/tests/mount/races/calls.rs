@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, XattrFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, RenameFlags, XattrFlags, renameat_with};
 
 use super::SECRET;
+use crate::harness::LONG_AGO;
 
 /// Result of a call.
 pub enum Outcome {
@@ -33,7 +34,7 @@ const fn call(name: &'static str, make: fn(&Path, &Path) -> Outcome) -> RacedCal
     }
 }
 
-pub const CALLS: [RacedCall; 15] = [
+pub const CALLS: [RacedCall; 16] = [
     call("create", |mount, _| {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).mode(0o600);
@@ -72,6 +73,17 @@ pub const CALLS: [RacedCall; 15] = [
         let _gone = fs::remove_file(&taken).or_else(|_| fs::remove_dir_all(&taken));
         done(fs::rename(raced(mount), taken))
     }),
+    call("rename and leave a whiteout", |mount, _| {
+        let taken = mount.join("shared/taken");
+        let _gone = fs::remove_file(&taken).or_else(|_| fs::remove_dir_all(&taken));
+        done(renameat_with(
+            CWD,
+            raced(mount),
+            CWD,
+            taken,
+            RenameFlags::WHITEOUT,
+        ))
+    }),
     call("rename over", |mount, _| {
         let own = mount.join("shared/own");
         let _there = fs::write(&own, "own");
@@ -85,15 +97,7 @@ pub const CALLS: [RacedCall; 15] = [
     call("truncate and change attributes", |mount, _| {
         let truncated = OpenOptions::new().write(true).truncate(true).open(raced(mount));
         let changed = fs::set_permissions(raced(mount), Permissions::from_mode(0o666));
-        let time = Timespec {
-            tv_sec: 1,
-            tv_nsec: 1,
-        };
-        let times = Timestamps {
-            last_access: time,
-            last_modification: time,
-        };
-        let timed = rustix::fs::utimensat(CWD, raced(mount), &times, AtFlags::empty());
+        let timed = rustix::fs::utimensat(CWD, raced(mount), &LONG_AGO, AtFlags::empty());
         done(
             truncated
                 .map(drop)
