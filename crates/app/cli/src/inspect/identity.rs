@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use media::index;
+use results::shown;
 use serde_json::{Map, Value, json};
 
 use crate::quantity::show_bytes;
@@ -196,8 +197,9 @@ impl Identity {
 
     /// For people.
     pub fn as_text(&self, path: &Path) -> String {
-        let mut lines = vec![format!("{}: {}", path.display(), self.description)];
-        let mut line = |name: &str, text: &str| lines.push(format!("  {name:<9} {text}"));
+        let title = format!("{}: {}", path.display(), self.description);
+        let mut lines = vec![shown::line(&title).into_owned()];
+        let mut line = |name: &str, text: &str| lines.push(format!("  {name:<9} {}", shown::line(text)));
         if let Some(bytes) = self.bytes {
             let exact = match show_bytes(bytes) {
                 shown if shown.ends_with(" B") => shown,

@@ -55,9 +55,12 @@ fn a_trace_is_shown_and_converted_with_escaped_names() {
     let told = assert_harmless("to native", &native);
     assert_eq!(native.status.code(), Some(0), "{told}");
     for input in ["t.jsonl", "t.trace"] {
-        for words in ["trace info INPUT", "trace info INPUT --json"] {
+        for words in ["trace info INPUT", "trace info INPUT --json", "inspect INPUT"] {
             let shown = assert_harmless(words, &run(folder.path(), &words.replace("INPUT", input)));
-            assert!(shown.contains(WORD), "{words}: {shown}");
+            assert!(
+                shown.contains(WORD) || words.starts_with("inspect"),
+                "{words}: {shown}"
+            );
         }
         for to in ["blkparse", "most", "fio", "fio2", "jsonl"] {
             let words = format!("trace convert {input} - --to {to}");
@@ -99,6 +102,7 @@ fn lines_that_can_t_be_read_are_told_escaped() {
         "bench job --check bad.txt",
         "emmc run --card bad.txt --size 256k",
         "bench show bad.txt",
+        "inspect bad.txt",
     ] {
         assert_harmless(words, &run(folder.path(), words));
     }
