@@ -16,13 +16,7 @@ pub const RATES_HEADER: &str =
 
 /// The whole document as a table.
 pub fn render(mountpoint: &Path, document: &Document) -> String {
-    let title = format!(
-        "{} on {}, process {}",
-        document.source,
-        mountpoint.display(),
-        document.pid
-    );
-    let mut text = shown::line(&title).into_owned() + "\n";
+    let mut text = title(mountpoint, document);
     section(&mut text, "negotiated");
     members(&mut text, &document.negotiated);
     operations(&mut text, document);
@@ -49,14 +43,15 @@ pub fn render(mountpoint: &Path, document: &Document) -> String {
     text
 }
 
+fn title(mountpoint: &Path, document: &Document) -> String {
+    let (source, place) = (&document.source, mountpoint.display());
+    let title = format!("{source} on {place}, process {}", document.pid);
+    shown::line(&title).into_owned() + "\n"
+}
+
 /// The counters that are not zero, with units, and the settings that are on.
 pub fn brief(mountpoint: &Path, document: &Document) -> String {
-    let mut text = format!(
-        "{} on {}, process {}\n",
-        document.source,
-        mountpoint.display(),
-        document.pid
-    );
+    let mut text = title(mountpoint, document);
     busy(&mut text, "negotiated", &document.negotiated);
     let mut operations: Vec<_> = document.session.operations.iter().collect();
     operations.retain(|operation| operation.count > 0);

@@ -187,7 +187,10 @@ fn widths(columns: &[Column], rows: &[Vec<String>]) -> Vec<usize> {
         let cells = rows
             .iter()
             .map(|row| row.get(index).map_or(0, |text| shown::line(text).chars().count()));
-        cells.chain([shown::line(&column.title).chars().count()]).max().unwrap_or(0)
+        cells
+            .chain([shown::line(&column.title).chars().count()])
+            .max()
+            .unwrap_or(0)
     };
     columns.iter().enumerate().map(width).collect()
 }

@@ -107,7 +107,7 @@ fn a_mount_of_a_hostile_folder_is_told_escaped() {
     let source = source.to_str().expect("it is text");
     let (code, told) = command(&["mount", source], &place);
     if code != Some(0) {
-        report_left_out(&format!("a mount of a hostile folder: {told}"));
+        report_left_out(format!("a mount of a hostile folder: {told}"));
         return;
     }
     for words in [&["stats"][..], &["stats", "--json"], &["stats", "--prometheus"]] {

@@ -181,11 +181,11 @@ fn map_ids(folder: &Path) -> bool {
     let mapped = Command::new("python3").arg(script).arg(folder).output();
     match mapped {
         Ok(output) if output.status.success() => return true,
-        Ok(output) => report_skip(&format!(
+        Ok(output) => testkit::report_left_out(format!(
             "a source with mapped ids: {}",
             String::from_utf8_lossy(&output.stderr)
         )),
-        Err(error) => report_skip(&format!("a source with mapped ids: python3: {error}")),
+        Err(error) => testkit::report_left_out(format!("a source with mapped ids: python3: {error}")),
     }
     false
 }
@@ -407,8 +407,7 @@ fn root_of_a_container_gets_no_more_than_was_checked() {
 
 #[test]
 fn a_user_of_a_source_with_mapped_ids_gets_no_more_than_was_checked() {
-    if !rustix::process::geteuid().is_root() {
-        report_skip("only root maps ids");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let folder = tempfile::TempDir::new().expect("possible on this host");
