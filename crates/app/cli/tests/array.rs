@@ -363,6 +363,60 @@ fn an_array_with_parity_goes_on_without_a_member_and_gets_a_new_one() {
     );
 }
 
+/// Killed in the middle of a rebuild, at several moments.
+#[test]
+fn a_rebuild_that_is_killed_goes_on_where_it_ended() {
+    let folder = array_of_four_with_parity();
+    let folder = folder.path();
+    let content = vec![0x5A; 1_100_000];
+    std::fs::write(folder.join("content"), &content).expect("written");
+    let all = ["flash.img", "--devices", "4"];
+    succeeds(
+        folder,
+        &[&["ubi", "update"][..], &all, &["0", "content"]].concat(),
+    );
+    let replaced = "flash.img.0,flash.img.1,new.img,flash.img.3";
+    let words = ["array", "rebuild", replaced, "--member", "2", "--json"];
+    for millis in [5, 20, 40, 80] {
+        let mut killed = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .current_dir(folder)
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let started = std::time::Instant::now();
+        while started.elapsed().as_millis() < millis && matches!(killed.try_wait(), Ok(None)) {
+            std::thread::yield_now();
+        }
+        let _ = killed.kill();
+        killed.wait().expect("it ended");
+        let dumped = tidegate(folder, &["ubi", "dump", replaced, "0", "-o", "back"]);
+        assert_eq!(dumped.status.code(), Some(0), "{dumped:?}");
+        assert!(
+            std::fs::read(folder.join("back"))
+                .expect("dumped")
+                .starts_with(&content)
+        );
+    }
+    let ended = tidegate(folder, &words);
+    // It may have ended before it was killed.
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        ended.status.code() == Some(0) || said.contains("--force"),
+        "{ended:?}"
+    );
+    assert!(succeeds(folder, &["ubi", "check", replaced]).contains("the members agree"));
+    let without = "flash.img.1,new.img,flash.img.3";
+    let dumped = tidegate(folder, &["ubi", "dump", without, "0", "-o", "back"]);
+    assert_eq!(dumped.status.code(), Some(0), "{dumped:?}");
+    assert!(
+        std::fs::read(folder.join("back"))
+            .expect("dumped")
+            .starts_with(&content)
+    );
+}
+
 #[test]
 fn what_takes_parity_is_refused_without_it() {
     let folder = array_of_three();

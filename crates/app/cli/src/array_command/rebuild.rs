@@ -18,7 +18,8 @@ use crate::ubi_command::several;
 #[derive(Args, Debug)]
 #[command(
     after_help = "The chip in the member's place is formatted, and gets what the others and their parity say. The array must have parity, and not be in\n\
-    use. A rebuild that was interrupted goes on where it ended, unless the array was written to without the new chip meanwhile.\n\
+    use; `tidegate ubifs mount -o rw --rebuild PLACE` does the same on a mounted one. A rebuild that was interrupted goes on where it ended,\n\
+    unless the array was written to without the new chip meanwhile.\n\
     Examples:\n  \
     tidegate array rebuild flash.img --devices 4 --member 2\n  \
     tidegate array rebuild a.img,b.img,new.img,d.img --member 2\n\

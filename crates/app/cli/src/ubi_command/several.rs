@@ -81,7 +81,7 @@ pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Re
     };
     let array = array::with_new_member(open, new, Execution::Threads)?;
     formatting.finish_and_clear();
-    for line in told(&array, chips) {
+    for line in damage_told(&array, chips) {
         print_error(&line);
     }
     Ok(array)
@@ -348,8 +348,6 @@ fn state(resolution: &Resolution) -> Option<String> {
 
 /// Notes to print: the absent member, damage, and operations that a power cut interrupted.
 fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
-    let resolution = array.resolution();
-    let name = |member: &usize| name_of(array, chips, *member);
     let absent = array.absent().map(|absent| {
         format!(
             "{}: member {} is absent ({}); the array goes on by its parity, and nothing more may be lost. Make the member anew: \
@@ -360,14 +358,27 @@ fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
             absent.place
         )
     });
-    let rebuilding = array.rebuilding().map(|place| {
+    let mut all: Vec<String> = absent.into_iter().chain(rebuilding(array, chips)).collect();
+    all.extend(damage_told(array, chips));
+    all
+}
+
+/// The member whose rebuild did not end.
+fn rebuilding(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
+    array.rebuilding().map(|place| {
         format!(
             "{}: the rebuild of member {place} did not end: it lacks its share of {} LEBs, and nothing more may be lost. \
-             `tidegate array rebuild --member {place}` goes on with it",
-            name(&place),
+             `tidegate array rebuild --member {place}` goes on with it, and so does a mount for writing",
+            name_of(array, chips, place),
             array.lebs_to_rebuild().len()
         )
-    });
+    })
+}
+
+/// Damage, and the operations that a power cut interrupted.
+fn damage_told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
+    let resolution = array.resolution();
+    let name = |member: &usize| name_of(array, chips, *member);
     let moved = resolution.moved.iter().map(|member| {
         format!(
             "{}: something else attached this member and moved blocks of it since the array was closed; nothing shows that it changed data",
@@ -385,13 +396,7 @@ fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
             .to_owned()
     });
     let others = interrupted(resolution).into_iter().chain(lost(array, chips));
-    let all = absent
-        .into_iter()
-        .chain(rebuilding)
-        .chain(moved)
-        .chain(marks)
-        .chain(update);
-    all.chain(others).collect()
+    moved.chain(marks).chain(update).chain(others).collect()
 }
 
 fn interrupted(resolution: &Resolution) -> Option<String> {

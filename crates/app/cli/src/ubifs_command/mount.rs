@@ -89,6 +89,12 @@ pub struct UbifsMountArguments {
     /// Let simulated chips take the time of their model in real time; runs before ordinary processes, if permitted
     #[arg(long, help_heading = "Mount")]
     pub real_time: bool,
+    /// Rebuild the member at this place (from 0) of a parity array onto the chip given there, while mounted; needs -o rw
+    #[arg(long, value_name = "PLACE", help_heading = "Mount")]
+    pub rebuild: Option<usize>,
+    /// With --rebuild: overwrite a chip that has volumes
+    #[arg(long, requires = "rebuild", help_heading = "Mount")]
+    pub force: bool,
     /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Mount")]
     pub threads: Option<u16>,
@@ -115,6 +121,8 @@ struct Plan {
     mounted: MountedOptions,
     writes: bool,
     over: bool,
+    rebuild: Option<usize>,
+    force: bool,
 }
 
 /// Runs the command; `words` are the arguments it was parsed from.
@@ -201,7 +209,10 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
 
 fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
     let started = Instant::now();
-    let (volume, devices) = plan.source.writable_volume()?;
+    let (volume, devices) = match plan.rebuild {
+        Some(place) => plan.source.volume_with_new_member(place, plan.force)?,
+        None => plan.source.writable_volume()?,
+    };
     let attached = Instant::now();
     let writer = Writer::open(volume, plan.open)?;
     let opened = Instant::now();
@@ -318,6 +329,9 @@ impl Plan {
         if writes && !source.keys.is_empty() {
             bail!("--key does not go with rw: what is encrypted can only be read; leave rw out to see it");
         }
+        if !writes && arguments.rebuild.is_some() {
+            bail!("--rebuild writes to the chips; it goes with -o rw");
+        }
         open.index_cache_bytes = arguments.index_cache.unwrap_or(open.index_cache_bytes);
         mounted.read_ahead_bytes = arguments.read_ahead.unwrap_or(mounted.read_ahead_bytes);
         let plan = MountPlan::from_arguments(&MountArguments {
@@ -346,6 +360,8 @@ impl Plan {
             open,
             mounted,
             writes,
+            rebuild: arguments.rebuild,
+            force: arguments.force,
         })
     }
 }

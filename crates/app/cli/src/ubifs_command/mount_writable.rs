@@ -1,7 +1,8 @@
 //! The file system of `tidegate ubifs mount -o rw`, and its background work.
 //!
 //! Every few seconds a thread writes out unsynced data, commits a journal that has grown long, and runs the erases and wear
-//! levelling of the devices. It ends before the file system is unmounted.
+//! levelling of the devices. Another thread rebuilds a member of
+//! an array. Both end before the file system is unmounted; the next mount resumes an unfinished rebuild.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,12 +21,17 @@ use crate::output::print_error;
 const INTERVAL: Duration = Duration::from_secs(3);
 /// Maximum number of erases and moves per device and round.
 const DEVICE_STEPS: u32 = 32;
+/// Number of LEBs per round of a rebuild.
+const REBUILD_STEPS: u32 = 4;
+/// Pause between two rounds of a rebuild; the file system has the devices to itself meanwhile.
+const REBUILD_PAUSE: Duration = Duration::from_millis(10);
 
 /// A writable file system with its devices.
 pub struct Writable {
     mounted: Arc<MountedWriter>,
     devices: Arc<Devices>,
     work: Periodic,
+    rebuild: Option<Periodic>,
 }
 
 impl Writable {
@@ -43,10 +49,15 @@ impl Writable {
         let work = Periodic::start("ubifs-work", INTERVAL, move || {
             work(&of_thread, &devices_of_thread)
         })?;
+        let of_thread = Arc::clone(&devices);
+        let rebuild = devices
+            .is_rebuilding()
+            .then(|| Periodic::start("array-rebuild", REBUILD_PAUSE, move || rebuild(&of_thread)));
         Ok(Self {
             mounted,
             devices,
             work,
+            rebuild: rebuild.transpose()?,
         })
     }
 
@@ -62,7 +73,8 @@ impl Writable {
 
     /// Ends the background work, commits, and unmounts.
     pub fn finish(self) -> Result<()> {
-        let worked = self.work.finish();
+        let rebuilt = self.rebuild.map_or(Ok(()), Periodic::finish);
+        let worked = self.work.finish().and(rebuilt);
         self.mounted.close().with_context(|| {
             let bytes = self.mounted.statistics().unwritten_bytes;
             format!(
@@ -91,6 +103,16 @@ fn work(mounted: &MountedWriter, devices: &Devices) -> ControlFlow<()> {
     }
     print_error("it is read-only from here on; unmount it and see to the device");
     ControlFlow::Break(())
+}
+
+/// A round of the rebuild of a member; the last one where it ended, or can't go on.
+fn rebuild(devices: &Devices) -> ControlFlow<()> {
+    devices.rebuild(REBUILD_STEPS).unwrap_or_else(|error| {
+        print_error(&format!(
+            "the rebuild stopped: {error:#}; the next mount for writing goes on with it"
+        ));
+        ControlFlow::Break(())
+    })
 }
 
 fn now() -> Time {
@@ -300,6 +322,7 @@ mod tests {
             mounted: Arc::clone(&mounted),
             devices: Arc::new(Devices::One(device)),
             work: work.expect("the host has threads"),
+            rebuild: None,
         };
         rounds.recv().expect("there are rounds");
         let why = crate::output::with_causes(&writable.finish().expect_err("it panicked"));

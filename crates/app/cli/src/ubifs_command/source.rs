@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs;
+use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use array::Array;
+use array::{Array, RebuildStep};
 use clap::Args;
 use nand::MtdNand;
 use serde_json::Value;
@@ -115,6 +116,31 @@ impl Devices {
         })
     }
 
+    /// Does some steps of the rebuild of a member. `Break` once there is nothing left to rebuild.
+    pub fn rebuild(&self, steps: u32) -> Result<ControlFlow<()>> {
+        let Self::Several(array) = self else {
+            return Ok(ControlFlow::Break(()));
+        };
+        for _ in 0..steps {
+            match array.rebuild_step()? {
+                RebuildStep::Tried(_) => {}
+                RebuildStep::Ended(rebuilt) => {
+                    if !rebuilt.incomplete.is_empty() {
+                        print_error(&several::incomplete(array, &rebuilt));
+                    }
+                    return Ok(ControlFlow::Break(()));
+                }
+                RebuildStep::Idle => return Ok(ControlFlow::Break(())),
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether a member is being rebuilt.
+    pub fn is_rebuilding(&self) -> bool {
+        matches!(self, Self::Several(array) if array.rebuilding().is_some())
+    }
+
     /// The counters of an array.
     pub fn statistics(&self) -> Option<Value> {
         match self {
@@ -176,6 +202,16 @@ impl SourceArguments {
     /// As [`Self::volume`], with the devices below it unless the image is a bare volume.
     pub fn volume_and_devices(&self) -> Result<(Arc<dyn Volume>, Option<Devices>)> {
         self.attach(Access::ReadOnly)
+    }
+
+    /// Opens an array for writing, and has the chip at `place` become its member there.
+    pub fn volume_with_new_member(&self, place: usize, force: bool) -> Result<(Arc<dyn Volume>, Devices)> {
+        let chips = self
+            .members()?
+            .context("--rebuild: name all members of the array")?;
+        let array = several::with_new_member(&chips, place, force)?;
+        let volume: Arc<dyn Volume> = array.volume().clone();
+        Ok((volume, Devices::Several(Box::new(array))))
     }
 
     /// Opens the volume for writing, with the devices below it.

@@ -27,6 +27,11 @@ impl Scene {
     /// Makes an empty file system on `members` chips of 9 MiB in total. `None`, with a printed reason, if mounting is not
     /// possible.
     pub fn new(members: u32) -> Option<Self> {
+        Self::of(members, &[])
+    }
+
+    /// The same with options of the format of an array.
+    fn of(members: u32, format: &[&str]) -> Option<Self> {
         if !can_mount() {
             return None;
         }
@@ -51,7 +56,7 @@ impl Scene {
                 scene.succeeds(&["ubi", "format"], &[]);
                 scene.succeeds(&["ubi", "mkvol"], &["-N", "data", "-m"]);
             }
-            _ => drop(scene.succeeds(&["ubi", "format"], &["--label", "data"])),
+            _ => drop(scene.succeeds(&["ubi", "format"], &[format, &["--label", "data"]].concat())),
         }
         scene.succeeds(&["ubifs", "mkfs"], &[]);
         Some(scene)
@@ -84,8 +89,12 @@ impl Scene {
 
     /// Mounts it and returns the report.
     pub fn mount(&mut self, options: &str) -> Value {
+        self.mount_with(&["-o", options])
+    }
+
+    fn mount_with(&mut self, options: &[&str]) -> Value {
         let to = self.text("mountpoint");
-        let report = self.succeeds(&["ubifs", "mount", "--json", "-o", options], &[&to]);
+        let report = self.succeeds(&[&["ubifs", "mount", "--json"], options].concat(), &[&to]);
         let report: Value = serde_json::from_str(&report).expect("one line of JSON");
         let pid = report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         self.pid = pid.and_then(Pid::from_raw);
@@ -491,4 +500,96 @@ fn a_sync_of_the_mountpoint_and_the_work_beside_it_write_what_nobody_synced() {
     assert!(fs::read(root.join("second")).expect("it was written") == content(3000, 5));
     scene.end(None);
     scene.check();
+}
+
+/// The statistics of the array below a mount.
+fn array_of(scene: &Scene) -> Value {
+    let output = tidegate()
+        .args(["stats", "--json", &scene.text("mountpoint")])
+        .output()
+        .expect("possible on this host");
+    let stats: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    stats["backing"]["array"].clone()
+}
+
+#[test]
+fn a_member_is_rebuilt_while_files_are_written_and_the_next_mount_goes_on_with_it() {
+    let Some(mut scene) = Scene::of(4, &["--parity"]) else {
+        return;
+    };
+    scene.mount("rw");
+    let root = scene.path("mountpoint");
+    for number in 0..20_usize {
+        fs::write(root.join(format!("before-{number}")), content(40_000, number + 3)).expect("there is room");
+    }
+    scene.end(None);
+    let blank = [
+        "--page",
+        "2048",
+        "--pages-per-block",
+        "32",
+        "--blocks",
+        "36",
+        "--force",
+    ];
+    let made = tidegate()
+        .args(["nand", "create"])
+        .arg(scene.path("chip.2"))
+        .args(blank)
+        .output();
+    assert!(made.as_ref().is_ok_and(|made| made.status.success()), "{made:?}");
+    scene.mount("rw");
+    assert_eq!(array_of(&scene)["absent"]["member"], 2);
+    scene.end(None);
+    let refused = scene.run(
+        &["ubifs", "mount", "--rebuild", "2"],
+        &[&scene.text("mountpoint")],
+    );
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("-o rw"),
+        "{refused:?}"
+    );
+    scene.mount_with(&["-o", "rw", "--rebuild", "2"]);
+    // Killed in the middle of it, or at its end.
+    let mut file = File::create(root.join("synced")).expect("there is room");
+    file.write_all(&content(30_000, 7)).expect("there is room");
+    file.sync_all().expect("it can be synced");
+    drop(file);
+    scene.end(Some(Signal::KILL));
+    scene.mount("rw");
+    let array = array_of(&scene);
+    assert_eq!(array["absent"], Value::Null, "{array}");
+    for number in 0..20_usize {
+        fs::write(root.join(format!("during-{number}")), content(20_000, number + 5)).expect("there is room");
+    }
+    let started = Instant::now();
+    while array_of(&scene)["rebuild"] != Value::Null {
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "{}",
+            array_of(&scene)
+        );
+        poll(
+            &mut [],
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 20_000_000,
+            }),
+        )
+        .expect("nothing is waited for but time");
+    }
+    scene.end(None);
+    scene.check();
+    // Any other member may go.
+    fs::remove_file(scene.path("chip.0")).expect("it is there");
+    scene.mount("ro");
+    assert_eq!(array_of(&scene)["absent"]["member"], 0);
+    for (name, count, bytes, seed) in [("before", 20, 40_000, 3), ("during", 20, 20_000, 5)] {
+        for number in 0..count {
+            let found = fs::read(root.join(format!("{name}-{number}"))).expect("readable");
+            assert!(found == content(bytes, number + seed), "{name}-{number}");
+        }
+    }
+    assert!(fs::read(root.join("synced")).expect("readable") == content(30_000, 7));
+    scene.end(None);
 }
