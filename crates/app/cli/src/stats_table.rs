@@ -109,7 +109,7 @@ fn busy_member(text: &mut String, name: &str, value: &Value) {
             None => member(text, &name.replace('_', " "), value),
         },
         Value::Bool(false) | Value::Null => {}
-        // Reasons for what is off, each a sentence.
+        // Reasons for features that are off, a sentence each.
         Value::Array(items) if items.iter().all(Value::is_string) => {}
         other => member(text, &name.replace('_', " "), other),
     }

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-/// How often the flag is looked at.
+/// Time between two looks at the flag.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();

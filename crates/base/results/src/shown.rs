@@ -1,8 +1,8 @@
 //! Text from outside as it is shown: names of files and processes, labels, lines of other tools' files.
 //!
 //! A name may hold any byte but a zero and a slash. Escape sequences move a terminal's cursor and change its title, line feeds
-//! forge lines, and marks for the direction of writing exchange what is read. Everything that a command prints or draws goes
-//! through the functions of this module; what it stores is stored as it is.
+//! forge lines, and bidirectional marks reorder the text. Everything that a command prints or draws goes
+//! through the functions of this module; stored names stay unchanged.
 //!
 //! Escapes have the form that JSON has for them (`\u001b`, `\n`), so a document whose strings hold such characters is the
 //! same document afterwards. Bytes that are no UTF-8 become `\xNN`.

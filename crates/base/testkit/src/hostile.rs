@@ -33,7 +33,7 @@ pub enum Inputs {
         /// The number of seeds.
         count: u64,
     },
-    /// As many as the time allows.
+    /// Seeds until a time limit.
     Time {
         /// The first seed.
         first: u64,

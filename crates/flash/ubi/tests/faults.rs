@@ -98,7 +98,7 @@ fn data_that_cant_be_read_is_an_error_and_stays_where_it_is() {
 }
 
 /// A moved LEB is written to, and a page of the moved part becomes unreadable before the old block is erased. The new block was taken for an
-/// interrupted copy and the old one for the LEB, so that what was written since read as 0xFF.
+/// interrupted copy and the old one for the LEB, so later writes read as 0xFF.
 #[test]
 fn damage_of_a_moved_leb_that_was_written_to_since_is_no_interrupted_copy() {
     let chip = chip(FaultModel::none());

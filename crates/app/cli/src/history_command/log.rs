@@ -1,4 +1,4 @@
-//! Arguments of commands that store what they measure.
+//! Arguments of commands that store their measurements.
 
 use std::path::PathBuf;
 

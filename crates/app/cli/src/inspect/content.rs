@@ -202,7 +202,7 @@ fn trace(path: &Path, head: &Head) -> Option<Identity> {
     if let Some(format @ (Calls | Mobigen | Strace)) = calls::detect(&head.bytes) {
         return Some(of_calls(&format.to_string()));
     }
-    // Files of several processors are named by what they have in common.
+    // The files of one trace, one per processor, are named by their common prefix.
     let format = formats::import::detect(&head.bytes)?;
     let description = format!("a trace of block requests ({format})");
     let name = match path.to_string_lossy().contains(".blktrace.") {

@@ -87,7 +87,7 @@ pub enum Geometry {
         oob: u32,
         /// Blocks, the last one possibly partial.
         blocks: u64,
-        /// Where these numbers come from.
+        /// Source of these numbers.
         source: &'static str,
     },
     /// A UBIFS volume.

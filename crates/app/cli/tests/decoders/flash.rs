@@ -429,7 +429,7 @@ fn ubifs_nodes() -> Decoder<'static> {
             NodeKind::Orphans => Orphans::decode(raw).is_ok(),
             NodeKind::Truncation => Truncation::decode(raw).is_ok(),
             NodeKind::Data => Data::decode(raw).is_ok_and(|data| {
-                // What a compressor made may be anything.
+                // Compressed data is arbitrary.
                 let mut block = vec![0; usize::try_from(data.size_bytes.min(4096)).expect("small")];
                 let compression = Compression::from_number(data.compression);
                 compression.is_some_and(|how| ubifs::decompress(how, &data.stored, &mut block).is_ok())

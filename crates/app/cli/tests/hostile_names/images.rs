@@ -53,7 +53,7 @@ fn listings_of_ubifs_and_its_errors_show_names_escaped() {
     let told = assert_harmless("ubifs stat", &stat);
     assert!(told.contains(WORD), "{told}");
     assert!(has_attributes || cfg!(not(target_os = "linux")));
-    // With damage in each place, errors name what they are about.
+    // With damage in each place, errors name the file.
     let good = fs::read(bench.path("volume")).expect("it was made");
     let mut named = 0;
     for step in 0..24 {

@@ -13,7 +13,7 @@ use super::run;
 use super::support::disk::{self, Disk};
 use super::support::shown::{self, TEXT, WORD, assert_harmless, assert_text_is_harmless};
 
-/// What `trace top` itself draws with.
+/// Escape sequences that `trace top` itself uses.
 const DRAWN: [&str; 8] = [
     "\x1b[?1049h",
     "\x1b[?25l",

@@ -30,7 +30,7 @@ pub fn text(bytes: &[u8]) -> String {
 pub struct Disk {
     pub device: String,
     pub mountpoint: PathBuf,
-    /// Where the image is, and a place for traces: in memory.
+    /// Folder of the image and of traces, in memory.
     pub folder: tempfile::TempDir,
 }
 

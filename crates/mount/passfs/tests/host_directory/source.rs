@@ -92,7 +92,7 @@ impl Source {
         Ok(out)
     }
 
-    /// Descriptors of this process of the source and what is in it. By inode: no path leads to a mount of the daemon's own.
+    /// Descriptors of this process on the source and its files. By inode: no path leads to a mount of the daemon's own.
     pub(crate) fn descriptors(&self) -> usize {
         use std::os::unix::fs::MetadataExt;
         let key = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());

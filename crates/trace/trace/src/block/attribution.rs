@@ -65,7 +65,7 @@ pub(crate) struct Attribution {
     /// By device and sector, the type of a metadata block that was written.
     kinds: HashMap<(u32, u64), BlockType>,
     deleted: HashSet<FileIdentity>,
-    /// How often places, kinds or transactions were forgotten for want of room.
+    /// Number of owners, kinds and transactions dropped at the memory limit.
     forgotten: u64,
     /// Renames that were noticed.
     pub events: Vec<Event>,
@@ -77,7 +77,7 @@ impl Attribution {
         time.saturating_sub(self.start)
     }
 
-    /// How often places, kinds or transactions were forgotten for want of room.
+    /// Number of owners, kinds and transactions dropped at the memory limit.
     pub(crate) fn forgotten(&self) -> u64 {
         let owners: u64 = self.owners.values().map(|owners| owners.forgotten).sum();
         self.forgotten + owners

@@ -69,7 +69,7 @@ pub(crate) struct Paths {
     /// From a scan at the start: without generation, used only until the inode is seen otherwise.
     seeds: HashMap<(results::block_trace::DeviceNumber, u64), Arc<str>>,
     seed_budget: Budget,
-    /// How often names were forgotten, or not taken in, for want of room.
+    /// Number of names dropped or not stored at the memory limit.
     pub forgotten: u64,
 }
 
@@ -191,7 +191,7 @@ pub(crate) struct Processes {
     names: HashMap<(u32, u64), Named>,
     /// One value per thread, shared by all references to it.
     known: HashMap<(u32, u32, u64), Arc<Process>>,
-    /// How often all were forgotten for want of room.
+    /// Number of times that all were dropped at the memory limit.
     pub forgotten: u64,
 }
 
@@ -345,7 +345,7 @@ mod tests {
         }
         assert!(paths.entries.len() <= 100 && paths.last.len() <= 100 && paths.seeds.len() <= 100);
         assert!(paths.forgotten >= 3 * 90, "{}", paths.forgotten);
-        // What came last is still known.
+        // The newest name is still known.
         let last = FileIdentity { inode: 9_999, ..FILE };
         assert_eq!(paths.path(last, 0).as_deref(), Some("00009999"));
         paths.forget(last);

@@ -719,7 +719,7 @@ mod tests {
             let line = block_event(head).unwrap_or_else(|| panic!("{comm} hides its request"));
             assert_eq!((line.sector, line.bytes), (8, 16 * 512));
         }
-        // A line feed in a name ends the line: what is behind it has the event.
+        // A line feed in a name ends the line; the rest of the name and the event follow on the next one.
         let head = head("b-77      [001] ..... 1.000001: block_bio_queue: 7,0 W 8 + 16 [a").unwrap();
         assert!(block_event(head).is_some());
     }
