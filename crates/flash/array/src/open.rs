@@ -1,8 +1,8 @@
-//! From devices to an array: made once ([`format`]), and attached every time after ([`attach`]).
+//! Turns devices into an array: created once ([`format`]), attached every time after ([`attach`]).
 //!
-//! Each member is a UBI device with one volume whose name says which array it belongs to and where ([`MemberIdentity`]).
-//! Members are scanned in parallel; what an interrupted operation left is decided over all of them ([`crate::resolve`])
-//! before any of them is written to.
+//! Each member is a UBI device with one volume whose name identifies the array and the member's place in it
+//! ([`MemberIdentity`]). Members are scanned in parallel; interrupted operations are resolved across all of them
+//! ([`crate::resolve`]) before any of them is written to.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
@@ -25,8 +25,9 @@ use crate::rebuild::{NewMember, Progress, all_shares, check_rebuild, format_new_
 use crate::resolve::{LostShare, Member, Parity, Resolution, resolve};
 use crate::virtual_volume::VirtualVolume;
 
-/// The generations of an epoch begin here, unless higher ones are in use: those of LEBs that were unmapped are not known any more once the array was
-/// closed, and a stale member may have blocks of them. With parity, epochs grow in large steps, and leave less room for each.
+/// The first generation of an epoch, unless higher ones are in use: once an array is closed, the generations of
+/// unmapped LEBs are no longer recorded, and a stale member may have blocks of them. With parity, epochs grow in large
+/// steps, which leaves each a smaller range.
 pub(crate) fn first_generation(redundancy: Redundancy, epoch: NonZeroU64) -> u64 {
     let bits = match redundancy {
         Redundancy::None => 32,
@@ -53,17 +54,19 @@ pub struct Array<N: Nand + 'static> {
     resolution: Resolution,
 }
 
-/// Generations from here on are taken for forged: every map and change takes one, and counting on could pass the end of 64 bits.
+/// Generations from here on are considered forged: every map and change takes one, and counting on could overflow 64
+/// bits.
 const GENERATIONS_MAX: u64 = 1 << 63;
 
-/// Blocks of each member that no LEB gets, for marks: while one takes over from another there are three, and the two that UBI keeps for
-/// itself serve changes and moves.
+/// Blocks of each member reserved for dirty marks: there are three while one mark replaces another, and the two that
+/// UBI reserves serve changes and moves.
 const MARK_BLOCKS: u32 = 2;
 
-/// Erases `devices` and makes an empty array of them. `identity` names array and label; its place and number of members are
-/// replaced. When this is interrupted, it is begun again.
+/// Erases `devices` and creates an empty array on them. `identity` provides array and label; its place and number of
+/// members are replaced. If interrupted, it must be run again.
 ///
-/// All members have as many LEBs as the smallest has room for, so that the array's size does not depend on which of them are there.
+/// All members get as many LEBs as the smallest has room for, so that the array's size does not depend on which of them
+/// are present.
 pub fn format<N: Nand>(
     devices: Vec<N>,
     options: FormatOptions,
@@ -91,7 +94,7 @@ pub fn format<N: Nand>(
     }
     let available = |(ubi, _): &(Ubi<N>, VolumeName)| ubi.summary().available_lebs;
     let least = formatted.iter().map(available).min().unwrap_or(0);
-    // At least one LEB: of a device that has no room for it, the error is the device's.
+    // At least one LEB: a device without room for it reports the error.
     let lebs = least.saturating_sub(MARK_BLOCKS).max(1);
     for (ubi, name) in formatted {
         ubi.make_volume(share_of_array(name, lebs))?;
@@ -113,8 +116,8 @@ pub(crate) fn share_of_array(name: VolumeName, lebs: u32) -> NewVolume {
     }
 }
 
-/// Attaches an array of `devices`, which are given in their order. Nothing is written when they are refused; where a device fails while it is
-/// put right, those before it are put right.
+/// Attaches an array of `devices`, given in their order. If they are refused, nothing is written; if a device fails
+/// during recovery, those before it have been recovered.
 pub fn attach<N: Nand + 'static>(
     devices: Vec<N>,
     options: AttachOptions,
@@ -123,11 +126,12 @@ pub fn attach<N: Nand + 'static>(
     adopt(devices, &[], options, execution)
 }
 
-/// Attaches an array, and takes the members at `adopted` back, which it refuses: they are stale, or were written to by themselves.
+/// Attaches an array, and takes back the refused members at `adopted`: those that are stale, or were written to outside
+/// the array.
 ///
-/// The other members alone decide what the LEBs are. Of an adopted member those blocks count whose generation is the LEB's; the
-/// others are erased first of all, and the shares that it lacks are lost. Pages that were added to such a LEB while it was away, or that
-/// something else added on it, are not noticed.
+/// The other members decide each LEB. On an adopted member, the blocks that have the LEB's generation count; the others
+/// are erased first, and the shares that it lacks are lost. Pages that were added to such a LEB while the member was
+/// away, or added on it by other software, go unnoticed.
 pub fn adopt<N: Nand + 'static>(
     devices: Vec<N>,
     adopted: &[u32],
@@ -139,9 +143,9 @@ pub fn adopt<N: Nand + 'static>(
 
 /// An addition to an attach.
 pub(crate) enum Extra<'a, N> {
-    /// Takes these members back.
+    /// Take these members back.
     Adopt(&'a [u32]),
-    /// Has a new device take the place of the absent member.
+    /// Put a new device in the place of the absent member.
     Rebuild(NewMember<'a, N>),
 }
 
@@ -186,7 +190,7 @@ pub(crate) fn open<N: Nand + 'static>(
         outdated,
         history,
     } = gather(devices, unfinished_at, adopted, options, execution)?;
-    // A rebuild that can't be taken up begins anew.
+    // A rebuild that can't be resumed restarts.
     let new = match rebuilding {
         Some(_) => None,
         None => new.and_then(|(device, place, image_sequence, progress)| {
@@ -211,7 +215,7 @@ pub(crate) fn open<N: Nand + 'static>(
             place: *place,
         });
     }
-    // What a rebuild has made so far counts where it fits the others.
+    // Shares that a rebuild has already written count if they match the other members.
     let is_adopted =
         |place: usize| rebuilding == Some(place) || adopted.iter().any(|adopted| index(*adopted) == place);
     let lebs = present.iter().map(|one| one.found.lebs).max().unwrap_or(0);
@@ -230,7 +234,7 @@ pub(crate) fn open<N: Nand + 'static>(
     let (to_make, lost) = resolution.lost_shares.into_iter().partition(of_rebuild);
     resolution.lost_shares = lost;
     resolution.unfinished.extend::<Vec<LostShare>>(to_make);
-    // The absent member may have one generation more than the others.
+    // The absent member may be one generation ahead of the others.
     resolution.last_generation += u64::from(parity == Parity::Degraded);
     let epoch = match parity {
         Parity::None | Parity::Complete => history.next_epoch,
@@ -276,7 +280,7 @@ pub(crate) fn open<N: Nand + 'static>(
     }
     let is_writable = unwritten.iter().all(|member| member.frozen().is_none());
     if is_writable {
-        // An adopted member belongs to the array from its mark on, so what does not fit goes before.
+        // An adopted member belongs to the array once it is marked, so its mismatching blocks are erased before.
         let fit = unwritten
             .iter_mut()
             .zip(&abouts)
@@ -289,7 +293,7 @@ pub(crate) fn open<N: Nand + 'static>(
         }
         unwritten.iter_mut().try_for_each(|member| member.mark(epoch))?;
     }
-    // With a member that can't be written to, nothing is written to the others.
+    // If one member can't be written to, none is.
     let finish = match is_writable {
         true => Unwritten::finish,
         false => Unwritten::finish_unwritten,
@@ -327,7 +331,7 @@ pub(crate) fn open<N: Nand + 'static>(
     let begin = || {
         volume.begin()?;
         if !adopted.is_empty() && is_writable {
-            // Marks for which an adopted member was refused are gone for good.
+            // Erases the marks for which an adopted member was refused.
             volume.flush()?;
         }
         let has_all_members = parity == Parity::Complete || rebuilding.is_some();
@@ -356,7 +360,7 @@ fn opening(identity: &MemberIdentity, source: VolumeError) -> ArrayError {
 }
 
 impl<N: Nand + 'static> Array<N> {
-    /// The one volume.
+    /// The array's volume.
     #[must_use]
     pub fn volume(&self) -> &Arc<VirtualVolume<UbiVolume<N>>> {
         &self.volume
@@ -373,13 +377,13 @@ impl<N: Nand + 'static> Array<N> {
         self.places.iter().copied().zip(&self.devices)
     }
 
-    /// The member that parity stands in for.
+    /// The absent member, which parity replaces.
     #[must_use]
     pub const fn absent(&self) -> Option<&Absent> {
         self.absent.as_ref()
     }
 
-    /// The place of a new member whose rebuild did not end yet: it gets all that is written, and lacks a part of the rest.
+    /// The place of a new member whose rebuild has not finished: it gets all writes, and lacks some earlier shares.
     #[must_use]
     pub fn rebuilding(&self) -> Option<usize> {
         self.volume.unfinished()
@@ -391,15 +395,15 @@ impl<N: Nand + 'static> Array<N> {
         &self.identity
     }
 
-    /// The decisions about operations that a power cut interrupted, and about damaged blocks.
+    /// The decisions about interrupted operations and damaged blocks.
     #[must_use]
     pub const fn resolution(&self) -> &Resolution {
         &self.resolution
     }
 
-    /// Closes an array that was open for writing: does the background work of all members, and has them say that nothing was
-    /// under way. Linux attaches them after that. Nothing can be written any more. An array that is dropped without it is as if
-    /// power had gone.
+    /// Closes an array that was open for writing: finishes the background work of all members, and records on each that
+    /// no operation was in progress. Linux attaches them after that. Nothing can be written any more. Dropping an array
+    /// without closing it has the effect of a power cut.
     pub fn close(&self) -> Result<(), ArrayError> {
         self.volume.close().map_err(|source| ArrayError::Close {
             label: self.identity.label.clone(),
@@ -407,18 +411,18 @@ impl<N: Nand + 'static> Array<N> {
         })
     }
 
-    /// Begins to replace the whole content: all members are marked, and until [`Self::end_update`] nobody else can use the volume, here or
-    /// in Linux.
+    /// Begins to replace the whole content: sets the update marker on all members. Until [`Self::end_update`] the
+    /// volume can't be used by any other reader, here or in Linux.
     pub fn begin_update(&self) -> Result<(), VolumeError> {
         self.volume.begin_update()
     }
 
-    /// Ends it: what was unmapped does not come back, and then the markers go.
+    /// Ends an update: erases unmapped LEBs so that they can't reappear, then clears the update markers.
     pub fn end_update(&self) -> Result<(), VolumeError> {
         self.volume.end_update()
     }
 
-    /// Does the background work of all members until there is none.
+    /// Runs the background work of all members to completion.
     pub fn settle(&self) -> Result<(), VolumeTableError> {
         self.devices.iter().try_for_each(Ubi::settle)
     }

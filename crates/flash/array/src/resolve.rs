@@ -1,20 +1,23 @@
-//! Which blocks are a virtual LEB: the newest generation that was ever in force on all members, and was not given up.
+//! Decides which blocks make up a virtual LEB: those of the newest generation that was in force on all members and was
+//! not given up.
 //!
-//! Every block of a virtual LEB carries the generation that it was mapped or changed with. Two things can make members disagree.
+//! Every block of a virtual LEB carries the generation of the map or change that wrote it. Members can disagree for two
+//! reasons.
 //!
-//! **A power cut.** Generations are given one after the other, so that at most one was being written when power went: the highest of
-//! all, which a map or a change had brought to some members only. It is dropped, and erased before anything else is written;
-//! a change leaves the old generation on all members, since nobody lets it go before the new one is on all. Besides, blocks of LEBs
-//! that were unmapped, or of generations that were superseded, are erased by each member in its own time, so any number of them
-//! may be on some members only. An unmapped LEB is in the marks of all members before that ([`crate::history`]), and of generations
-//! that were superseded there is a newer one.
+//! **A power cut.** Generations are assigned one at a time, so at most one was being written when power went: the
+//! highest of all, from a map or a change that reached only some members. It is dropped, and erased before anything
+//! else is written; after a change the old generation is still on all members, since none releases it before the new
+//! one is on all. Besides, each member erases blocks of unmapped LEBs and of superseded generations in its own time, so
+//! any number of them may remain on some members only. An unmapped LEB is recorded beforehand in the dirty marks of all
+//! members ([`crate::history`]), and a superseded generation is followed by a newer one.
 //!
-//! **Damage.** A member has no block of a generation that was in force, because its headers can't be read any more, or it has one whose
-//! data is wrong. So whatever else is missing is damage: the LEB stays mapped, what is left of it is read, what is lost is an error, and
-//! nothing of it is erased. In an array that was closed nothing was under way, and all that is missing is damage.
+//! **Damage.** A member has no block of a generation that was in force, because the block's headers are unreadable, or
+//! the block's data is wrong. Everything that a power cut does not explain is damage: the LEB stays mapped, its
+//! remaining shares are readable, reads of the lost ones fail, and no block of it is erased. In a closed array no
+//! operation was in progress, so everything missing is damage.
 //!
-//! In arrays of earlier versions, without marks, a LEB that is missing on a member may have been unmapped, unless that member has a block whose VID
-//! header can't be read in front of data, which no power cut leaves.
+//! In arrays of earlier versions, without dirty marks, a LEB that is missing on a member may have been unmapped, unless
+//! that member has a block with an unreadable VID header in front of data, which no power cut leaves behind.
 
 use std::cmp::Reverse;
 
@@ -28,29 +31,30 @@ use crate::history::{ArrayState, History};
 pub struct Resolution {
     /// Whether the array was closed.
     pub state: ArrayState,
-    /// Epoch: it grows with each opening for writing; 0 where the members have no marks.
+    /// Epoch: incremented by each opening for writing; 0 if the members have no dirty marks.
     pub epoch: u64,
-    /// Members that something else attached, and moved blocks of, since the array was closed.
+    /// Members on which other software moved blocks since the array was closed.
     pub moved: Vec<usize>,
-    /// An update did not end: the volume can't be used before one does.
+    /// An update was interrupted: the volume is unusable until another one completes.
     pub update_marker: bool,
-    /// Members whose marks can't be read.
+    /// Members whose dirty marks are unreadable.
     pub lost_marks: Vec<usize>,
-    /// The highest generation on any block, also on dropped ones, and in any mark.
+    /// The highest generation on any block, including dropped ones, and in any dirty mark.
     pub last_generation: u64,
-    /// LEBs of which a newer generation was dropped because it was not complete.
+    /// LEBs whose newest generation was dropped as incomplete.
     pub rolled_back: u32,
-    /// LEBs that are not mapped because no generation was complete.
+    /// LEBs left unmapped because no generation was complete.
     pub forgotten: u32,
-    /// The shares of mapped LEBs that damage made unreadable.
+    /// Shares of mapped LEBs that damage made unreadable.
     pub lost_shares: Vec<LostShare>,
-    /// With parity: shares of the last generation that power kept a member from writing, and that follow from the others.
+    /// With parity: shares of the last generation that a power cut kept a member from writing; they can be computed
+    /// from the others.
     pub unfinished: Vec<LostShare>,
-    /// LEBs that are not mapped though members have blocks of them: unmapped, or forgotten.
+    /// LEBs that are not mapped although members have blocks of them: unmapped or forgotten.
     pub(crate) given_up: Vec<Leb>,
 }
 
-/// A member's part of a LEB that can't be found any more.
+/// A member's share of a LEB that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LostShare {
     /// The LEB.
@@ -61,9 +65,9 @@ pub struct LostShare {
 
 /// One member's blocks of a generation.
 enum Share {
-    /// A block with nothing against it.
+    /// An intact block.
     Whole(Peb),
-    /// A block whose data is not what its header vouches for: it was cut, or it is damaged.
+    /// A block whose data does not match its header: interrupted by a power cut, or damaged.
     Torn(Peb),
     Missing,
 }
@@ -77,20 +81,21 @@ impl Share {
     }
 }
 
-/// Which block of each member is the LEB; `None` where damage took it.
+/// Each member's block of a LEB; `None` if it was lost to damage.
 type Blocks = Vec<Option<Peb>>;
 
-/// A member whose blocks are held against those of the others.
+/// A member whose blocks are compared with those of the others.
 pub(crate) struct Member<'a, N> {
     /// Its place in the array.
     pub(crate) place: usize,
     pub(crate) scanned: &'a mut Scanned<N>,
     pub(crate) volume: VolumeId,
-    /// It has no part in the decisions: only blocks that fit them count, and all others are erased before it is a member again.
+    /// An adopted member does not vote: only blocks that match the decision count, and all others are erased before it
+    /// belongs to the array again.
     pub(crate) adopted: bool,
 }
 
-/// Decides for every LEB, and has the members choose the same. Nothing is written.
+/// Decides every LEB and makes the members choose accordingly. Writes nothing to flash.
 pub(crate) fn resolve<N: Nand>(
     members: &mut [Member<'_, N>],
     lebs: u32,
@@ -128,7 +133,7 @@ pub(crate) fn resolve<N: Nand>(
         let newest = newest_of(voting(members, &groups));
         let in_force = newest_in_force(members, &groups, last_generation, leb, history, parity)?;
         let generation = in_force.as_ref().map(|(generation, _)| *generation);
-        // Parity stands in for the share that power kept a member from writing.
+        // Parity replaces the share that a power cut kept a member from writing.
         let was_cut = parity == Parity::Complete
             && generation
                 .is_some_and(|generation| generation == last_generation && generation > history.complete);
@@ -168,18 +173,18 @@ pub(crate) fn resolve<N: Nand>(
     Ok(resolution)
 }
 
-/// Whether a share that is lost follows from the others.
+/// Whether a lost share can be computed from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parity {
     /// The array has none.
     None,
-    /// All members are there, so that one share of a LEB may be missing.
+    /// All members are present, so one share per LEB may be missing.
     Complete,
-    /// A member is absent, and parity stands in for it.
+    /// Degraded: a member is absent, and parity replaces it.
     Degraded,
 }
 
-/// The blocks of a LEB on the members that decide.
+/// The blocks of a LEB on the voting members.
 fn voting<'a, N>(
     members: &'a [Member<'_, N>],
     groups: &'a [Vec<Candidate>],
@@ -188,20 +193,20 @@ fn voting<'a, N>(
     voters.map(|(_, group)| group)
 }
 
-/// The first look at all LEBs.
+/// Result of the first pass over all LEBs.
 struct Overview {
-    /// The highest generation on the members that decide.
+    /// The highest generation on the voting members.
     last_generation: u64,
     /// The highest generation on any member.
     last_of_all: u64,
-    /// LEBs that something was under way with, or that are damaged.
+    /// LEBs that are damaged or had an operation in progress.
     unsettled: Vec<Leb>,
-    /// LEBs that the members that decide agree on, and of which those that are adopted have nothing: most of them while a member is rebuilt.
+    /// LEBs on which the voting members agree and of which the adopted ones have no block: most LEBs during a rebuild.
     lacking: Vec<Leb>,
 }
 
-/// Finds the highest generations and the LEBs that are unsettled. Only those are remembered: of all others, which are as many as there
-/// are blocks, one is looked at a time.
+/// Finds the highest generations and the unsettled LEBs. Keeps only those in memory: there are as many settled LEBs as
+/// blocks, and they are visited one at a time.
 fn look_over<N: Nand>(members: &[Member<'_, N>], lebs: u32, history: &History) -> Overview {
     let mut of_members: Vec<_> = members
         .iter()
@@ -228,7 +233,7 @@ fn look_over<N: Nand>(members: &[Member<'_, N>], lebs: u32, history: &History) -
         let of_adopted = members.iter().zip(&groups).filter(|(member, _)| member.adopted);
         let of_adopted: Vec<_> = of_adopted.map(|(_, group)| group).collect();
         let lacks_all = !of_adopted.is_empty() && of_adopted.iter().all(|group| group.is_empty());
-        // A share that a rebuild was writing when power went is the only block of its LEB.
+        // A share that a rebuild was writing when power went is the member's only block of that LEB.
         let may_be_torn = history.state == ArrayState::Open
             && of_adopted.iter().any(|group| group.iter().any(|one| one.copied));
         if history.is_given_up(leb, newest) || may_be_torn {
@@ -246,7 +251,8 @@ fn newest_of<'a>(groups: impl Iterator<Item = &'a Vec<Candidate>>) -> Option<u64
     groups.flatten().map(|candidate| candidate.generation).max()
 }
 
-/// Whether every member has one block for the LEB, which is chosen, and all are of one generation: nothing was under way.
+/// Whether every member has exactly one block for the LEB, which is chosen, and all have the same generation: no
+/// operation was in progress.
 fn is_settled<'a>(groups: impl Iterator<Item = &'a Vec<Candidate>>) -> bool {
     let mut generation = None;
     groups.into_iter().all(|group| match &group[..] {
@@ -255,7 +261,7 @@ fn is_settled<'a>(groups: impl Iterator<Item = &'a Vec<Candidate>>) -> bool {
     })
 }
 
-/// The newest generation that was in force on all members, and the blocks that are left of it.
+/// The newest generation that was in force on all members, and its remaining blocks.
 fn newest_in_force<N: Nand>(
     members: &mut [Member<'_, N>],
     groups: &[Vec<Candidate>],
@@ -287,7 +293,7 @@ fn newest_in_force<N: Nand>(
         let was_erased = voters().any(|(member, share)| {
             matches!(share, Share::Missing) && member.scanned.unreadable_headers() == 0
         });
-        // Nothing tells damage of what was adopted from a part that was never written.
+        // On an adopted member, damage cannot be distinguished from a part that was never written.
         let block = |(member, share): (&Member<'_, N>, &Share)| match share {
             Share::Torn(_) if member.adopted => None,
             share => share.peb(),
@@ -299,15 +305,16 @@ fn newest_in_force<N: Nand>(
         }
         match explained {
             Explanation::Whole => return Ok(Some((generation, blocks))),
-            // A member erases the old content of a LEB once the change is on all members. So where the old content is missing, the last
-            // change was complete, unless one of its blocks is torn, and damage explains what is missing.
+            // A member erases the old content of a LEB once the change is on all members. So if the old content is
+            // missing, the last change was complete (unless one of its blocks is torn), and its missing shares are
+            // damage.
             Explanation::Damage
                 if was_erased && damaged_last.is_some()
                     || is_missing && damaged_last.as_ref().is_some_and(|(.., torn)| !torn) => {}
             Explanation::Damage => return Ok(Some((generation, blocks))),
             Explanation::DamageOrPower => match evidence(members, groups, generation)? {
                 Evidence::Written => return Ok(Some((generation, blocks))),
-                // Should an older one be in force, it was power.
+                // If an older generation is in force, it was a power cut.
                 Evidence::Changed => damaged_last = Some((generation, blocks, is_torn)),
                 Evidence::MappedOnly => {}
             },
@@ -317,8 +324,9 @@ fn newest_in_force<N: Nand>(
     Ok(damaged_last.map(|(generation, blocks, _)| (generation, blocks)))
 }
 
-/// Finds a member's block of a generation. Wear levelling copies blocks, so there may be several: the latest whole one counts. With parity, shares
-/// are written anew with the generation that they had, and a torn one is no share: erased pages at its end would be read as such.
+/// Finds a member's block of a generation. Wear levelling copies blocks, so there may be several: the latest intact one
+/// counts. With parity, shares are rewritten with an unchanged generation, and a torn one does not count: the erased
+/// pages at its end would be read as data.
 fn share_of<N: Nand>(
     member: &mut Scanned<N>,
     group: &[Candidate],
@@ -340,22 +348,22 @@ fn share_of<N: Nand>(
     Ok(torn.map_or(Share::Missing, Share::Torn))
 }
 
-/// Whether a generation was on all members, and if it is not now, why.
+/// Whether a generation was on all members, and why it is not now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Explanation {
     /// It is on all members.
     Whole,
     /// It was on all members.
     Damage,
-    /// It is the last, and power may have gone before it was on all members.
+    /// It is the last, and a power cut may have kept it from reaching all members.
     DamageOrPower,
-    /// It never was on all members, or it was given up and is being erased.
+    /// It never reached all members, or it was given up and is being erased.
     Power,
 }
 
-/// The worst of what the shares tell. A torn block of any generation but one that was under way was whole once, and so a missing one
-/// was there once: where members have marks, a LEB that was unmapped is in them before any member erases it. Without marks it takes
-/// a block that can't be read to tell one that is missing from one that was erased.
+/// The worst explanation over all shares. A torn block of any generation other than the one in progress was once
+/// intact, and a missing one once existed: where members have dirty marks, an unmapped LEB is recorded there before any
+/// member erases it. Without marks, only an unreadable block shows that a share is missing rather than erased.
 fn explanation<'a>(
     shares: impl Iterator<Item = (u32, &'a Share)>,
     may_be_cut: bool,
@@ -371,13 +379,13 @@ fn explanation<'a>(
     shares.map(of_share).max().unwrap_or(Explanation::Whole)
 }
 
-/// Progress of the last generation, by its blocks.
+/// Progress of the last generation, as shown by its blocks.
 enum Evidence {
-    /// Pages were written behind a map, which happens once it is on all members.
+    /// Pages were written after a map, which happens only once the map is on all members.
     Written,
     /// A change, which may have been on some members only.
     Changed,
-    /// Nothing but headers, as a map that power cut short leaves it.
+    /// Only headers, as an interrupted map leaves them.
     MappedOnly,
 }
 

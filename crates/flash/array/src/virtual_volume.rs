@@ -1,27 +1,31 @@
 //! The virtual UBI (seeds/001 section 3.2.1, figures 3 to 5): p UBI volumes behind one Volume.
 //!
-//! A virtual LEB is the LEB of the same number of every member; its pages go round robin ([`Stripe`]). Its size is p member
-//! LEBs, the unit of writes a page, the best write a row of p pages, the number of LEBs that of the smallest member.
+//! A virtual LEB consists of the LEBs with the same number on every member; its pages go round robin ([`Stripe`]). Its
+//! size is p member LEBs, the minimum write unit a page, the optimal write unit a row of p pages. The volume has as
+//! many LEBs as the smallest member.
 //!
-//! # What the paper is silent about: power cuts (research: traps 19 to 22)
-//! - **A row is complete on all members before the next row of the same LEB is begun.** A cut leaves at most one torn row in each
-//!   LEB that is being written; rows of different LEBs are written at the same time.
-//! - **A LEB is mapped on all members, with one generation, before its first page is written.** Blocks of the LEB's former
-//!   life that come back after a cut carry an older generation, and lose, on whichever member they are.
-//! - **A change is written completely on all members before any lets the old content go.** After a cut the newest generation
-//!   that is complete on all members is the LEB ([`crate::resolve`]); what is incomplete is dropped.
-//! - **A member that writes no more freezes all.** Nothing is acknowledged that is not on every member.
-//! - **Generations are given one after the other**: a map or a change is on all members before the next begins, so that a cut leaves at
-//!   most one that is not. None is ever used twice.
+//! # Power cuts, which the paper does not cover (research: traps 19 to 22)
+//! - **A row is complete on all members before the next row of the same LEB is begun.** A cut leaves at most one torn
+//!   row in each LEB that is being written; rows of different LEBs are written in parallel.
+//! - **A LEB is mapped on all members, with one generation, before its first page is written.** Blocks of an earlier
+//!   mapping of the LEB that reappear after a cut carry an older generation and are rejected, on whichever member they
+//!   are.
+//! - **A change is completely written on all members before any of them releases the old content.** After a cut the
+//!   newest generation that is complete on all members is the LEB ([`crate::resolve`]); incomplete generations are
+//!   dropped.
+//! - **A member that stops writing freezes the whole array.** A write is acknowledged only once it is on every member.
+//! - **Generations are assigned one at a time**: a map or a change is on all members before the next begins, so a cut
+//!   leaves at most one incomplete generation. No generation is ever used twice.
 //!
 //! # Damage
-//! A member may have lost its share of a LEB ([`crate::LostShare`]). Then what is on the others is read, what was on this one is
-//! [`VolumeError::Uncorrectable`] (the bytes are zeroes, which nobody takes for erased flash), and nothing is written to the LEB until it is
-//! changed as a whole or unmapped.
+//! A member may have lost its share of a LEB ([`crate::LostShare`]). The shares on the other members remain readable;
+//! reads of the lost share return [`VolumeError::Uncorrectable`] (the buffer is zeroed, so that it cannot be mistaken
+//! for erased flash). The LEB cannot be written to until it is changed as a whole or unmapped.
 //!
 //! # Parity
-//! With parity ([`Rotation`]) the unit of writes is a row, so that its parity is written with it. A page that can't be read, of a share that was
-//! lost or a member that is absent, follows from the others of its row ([`with_parity`]).
+//! With parity ([`Rotation`]) the minimum write unit is a row, so that its parity is written with it. An unreadable
+//! page, a page of a lost share and a page of an absent member are computed from the other pages of the row
+//! ([`with_parity`]).
 
 mod mend;
 mod with_parity;
@@ -55,34 +59,35 @@ pub struct VirtualVolume<M: MemberVolume + 'static> {
     stripe: Stripe,
     /// Layout of data and parity, in an array with parity.
     rotation: Option<Rotation>,
-    /// The last generation that was given. Whoever maps or changes holds it until that is on all members.
+    /// The last assigned generation. A map or a change holds the lock until it is complete on all members.
     generation: Mutex<u64>,
-    /// The last generation that was on all members. Behind the lock above.
+    /// The last generation that is complete on all members. Written under the lock above.
     complete: AtomicU64,
-    /// Builds the pages of the members' marks, while the array is open for writing. Whoever holds it takes no other lock of this volume's.
+    /// Builds the pages of the members' dirty marks, while the array is open for writing. While it is held, no other
+    /// lock of this volume is taken except that of `lost`.
     log: Mutex<Option<Log>>,
-    /// LEBs that were given up, and of which members may have blocks that are not erased yet.
+    /// LEBs that were given up, and of which members may still have blocks to erase.
     given_up: Vec<Leb>,
     lost: RwLock<BTreeSet<LostShare>>,
     frozen: OnceLock<Arc<str>>,
-    /// An update did not end, and none was begun since.
+    /// An update was interrupted, and no other has begun since.
     update_cut: AtomicBool,
-    /// A new member whose rebuild did not end yet.
+    /// A new member whose rebuild has not finished.
     unfinished: Mutex<Option<usize>>,
-    /// Writers of a LEB share its lock; [`Self::mend`] holds it exclusively. LEBs with the same remainder share one. Taken before the
-    /// lock of the generation and that of the log.
+    /// Writers of a LEB share its lock; [`Self::mend`] holds it exclusively. LEBs with the same remainder share a lock.
+    /// Taken before the generation lock and the log lock.
     leb_locks: [RwLock<()>; LEB_LOCKS],
 }
 
-/// Number of locks that writers and mending of LEBs share.
+/// Number of locks that LEBs share.
 const LEB_LOCKS: usize = 16;
 
 impl<M: MemberVolume + 'static> VirtualVolume<M> {
-    /// Makes one volume of `members`, which have one shape and agree on what is mapped, as `resolution` says; `None` is a member that is
-    /// absent, of which there is one at most, and only with parity.
+    /// Combines `members` into one volume according to `resolution`. All have one shape and agree on which LEBs are
+    /// mapped. `None` is an absent member; at most one is allowed, and only with parity.
     ///
     /// # Panics
-    /// When there are no members, or LEBs or pages of different sizes.
+    /// When there are no members, or their LEBs or pages differ in size.
     #[must_use]
     pub(crate) fn new(
         name: Arc<str>,
@@ -142,12 +147,12 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         }
     }
 
-    /// The place of a new member whose rebuild did not end yet.
+    /// The place of a new member whose rebuild has not finished.
     pub(crate) fn unfinished(&self) -> Option<usize> {
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The new member is a member like the others.
+    /// Marks the rebuild as finished: the new member becomes an ordinary one.
     pub(crate) fn end_rebuild(&self) {
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -157,7 +162,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         &self.leb_locks[index(leb.0) % LEB_LOCKS]
     }
 
-    /// Keeps LEBs from being mended while they are written. The locks are taken in order, each once.
+    /// Prevents LEBs from being mended while they are written. The locks are taken in order, each once.
     fn keep_from_mending(&self, lebs: impl Iterator<Item = Leb>) -> Vec<RwLockReadGuard<'_, ()>> {
         let locks: BTreeSet<usize> = lebs.map(|leb| index(leb.0) % LEB_LOCKS).collect();
         let locks = locks.into_iter().map(|lock| &self.leb_locks[lock]);
@@ -166,7 +171,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             .collect()
     }
 
-    /// The time of the whole.
+    /// The array's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.members.clock()
@@ -177,8 +182,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.members.iter()
     }
 
-    /// The turn of one map or change, which lasts until it is dropped. An array in which one panicked is frozen: its generation may be
-    /// on some members only.
+    /// Takes the turn for one map or change, held until it is dropped. If a thread panicked while holding it, the array
+    /// is frozen: the generation may be on only some members.
     fn turn(&self) -> Result<Turn<'_>, VolumeError> {
         let turn = self.generation.lock();
         if turn.is_err() {
@@ -193,7 +198,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         Ok(turn)
     }
 
-    /// Has the marks of all members say that all have one, and what is known by now.
+    /// Writes the first page of every member's dirty mark: it states that all members are marked, and records the LEBs
+    /// that were given up.
     pub(crate) fn begin(&self) -> Result<(), VolumeError> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(log) = &*log else { return Ok(()) };
@@ -216,7 +222,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.all_or_frozen(|| "letting former marks go".to_owned(), dropped)
     }
 
-    /// Closes the array: all work is done, the epoch goes into every member's volume table, and then the marks go.
+    /// Closes the array: finishes all background work, writes the epoch into every member's volume table, then erases
+    /// the dirty marks.
     pub(crate) fn close(&self) -> Result<(), VolumeError> {
         let log = || self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(epoch) = log().as_ref().map(Log::epoch) else {
@@ -224,13 +231,13 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         };
         let turn = self.turn()?;
         log().take();
-        // Nobody writes from here on; the members still do.
+        // The array accepts no more writes; its members still do.
         self.frozen.get_or_init(|| "the array was closed".into());
         drop(turn);
         let sealed = self.members.on_all(move |member| member.seal(epoch));
         let mut closed = most_important(sealed.into_iter().filter_map(Result::err));
         if closed.is_none() {
-            // A new member keeps its mark until its rebuild ends: Linux refuses it.
+            // A new member keeps its dirty mark until its rebuild finishes, so that Linux refuses it.
             let unfinished = self.unfinished();
             let members = self.members.places().filter(|place| Some(*place) != unfinished);
             let members = members.map(|place| (place, ())).collect();
@@ -241,14 +248,14 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         closed.map_or(Ok(()), Err)
     }
 
-    /// Has all members say that the content is neither old nor new.
+    /// Sets the update marker on all members: the content is neither old nor new.
     pub(crate) fn begin_update(&self) -> Result<(), VolumeError> {
         self.set_update_marker(UpdateMarker::Set)?;
         self.update_cut.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// Has them say that the content is what was written.
+    /// Clears the update marker on all members: the content is complete.
     pub(crate) fn end_update(&self) -> Result<(), VolumeError> {
         self.check_usable()?;
         self.flush()?;
@@ -263,7 +270,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.all_or_frozen(|| "the update marker".to_owned(), marked)
     }
 
-    /// Refuses while the content is that of an update that did not end. One member may have been marked before the others were.
+    /// Fails while the content is that of an interrupted update. A single marked member is enough.
     fn check_usable(&self) -> Result<(), VolumeError> {
         match self.update_cut.load(Ordering::Acquire) {
             false => Ok(()),
@@ -274,7 +281,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         }
     }
 
-    /// Writes a page with `unmapped` into every member's mark, and begins new marks where one is full.
+    /// Appends a page with `unmapped` to every member's dirty mark, and begins a new mark where one is full.
     fn record(&self, log: &Log, unmapped: &[Unmapped]) -> Result<(), VolumeError> {
         let what = || "a record in the members' marks".to_owned();
         let complete = self.complete.load(Ordering::Acquire);
@@ -295,7 +302,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         if full.is_empty() {
             return Ok(());
         }
-        // With all blocks of unmapped LEBs erased, nothing needs the former records.
+        // Once all blocks of unmapped LEBs are erased, the earlier records are obsolete.
         let flushed = self.members.on_all(|member| member.flush());
         self.all_or_frozen(|| "erasing what was unmapped".to_owned(), flushed)?;
         let epoch = log.epoch();
@@ -305,7 +312,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.all_or_frozen(what, begun)
     }
 
-    /// Bytes of a page of a member.
+    /// Page size of the members, in bytes.
     const fn page_bytes(&self) -> u32 {
         match &self.rotation {
             Some(rotation) => rotation.page_bytes(),
@@ -313,14 +320,15 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         }
     }
 
-    /// The shares that members lost and still lack. Parity stands in for one of a LEB, unless a member is absent.
+    /// The shares that members have lost and that were not restored. Parity makes up for one per LEB, unless a member
+    /// is absent.
     #[must_use]
     pub fn lost_shares(&self) -> Vec<LostShare> {
         let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
         lost.iter().copied().collect()
     }
 
-    /// The first LEB from `from` on of which a member lost its share.
+    /// The first LEB from `from` on whose share the member lost.
     pub(crate) fn next_lost(&self, member: usize, from: Leb) -> Option<Leb> {
         let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
         let mut later = lost.range(LostShare { leb: from, member: 0 }..);
@@ -337,7 +345,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         lost.range(all).map(|share| share.member).collect()
     }
 
-    /// Nothing is lost any more of a LEB that was replaced or unmapped.
+    /// Clears the lost shares of a LEB that was replaced or unmapped.
     fn forget_lost(&self, leb: Leb) {
         let mut lost = self.lost.write().unwrap_or_else(PoisonError::into_inner);
         lost.retain(|share| share.leb != leb);
@@ -358,7 +366,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.lost_of(leb).len() + self.members.len() - self.members.places().count()
     }
 
-    /// Refuses to add to a LEB that lost more than parity makes up for.
+    /// Refuses writes to a LEB that lost more shares than parity can replace.
     fn check_whole(&self, leb: Leb) -> Result<(), VolumeError> {
         match self.lost_of(leb).first() {
             None => Ok(()),
@@ -371,7 +379,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         }
     }
 
-    /// Refuses when nothing may be written any more, and takes over a member's reason.
+    /// Fails if the array is frozen. If a member is frozen, freezes the array for the same reason.
     fn check_writable(&self) -> Result<(), VolumeError> {
         if self.frozen.get().is_none()
             && let Some(reason) = self.members.iter().find_map(|member| {
@@ -391,7 +399,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         }
     }
 
-    /// The first failure of a step that has to happen on all members. It freezes the array: some members have done it.
+    /// Returns the most important error of a step that must succeed on all members, and freezes the array: some members
+    /// have completed the step.
     fn all_or_frozen(
         &self,
         what: impl FnOnce() -> String,
@@ -413,7 +422,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         Ok(())
     }
 
-    /// Writes rows of different LEBs at the same time. A member that has pieces of several writes one after the other.
+    /// Writes rows of different LEBs in parallel. A member that takes part in several of them writes its pieces in
+    /// sequence.
     fn write_rows(&self, rows: &[WritePart<'_>]) -> Result<(), VolumeError> {
         let mut inputs: Vec<(usize, Vec<MemberPiece>)> = (0..self.members.len())
             .map(|member| (member, Vec::new()))
@@ -443,7 +453,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         self.all_or_frozen(what, results)
     }
 
-    /// Adds the pages of a row to the members' pieces. A member that lost its share of the LEB gets none, and one that is absent.
+    /// Adds the pages of a row to the members' pieces. Skips absent members and those that lost their share of the LEB.
     fn add_with_parity(
         &self,
         rotation: &Rotation,
@@ -507,7 +517,8 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         let given_up = self.members.together(prepared, |member, change: M::Prepared| {
             member.abandon_change(change)
         });
-        // The old content is in force everywhere. A half that could not be erased loses at the next attach.
+        // The old content is in force on all members. A new block that could not be erased is rejected at the next
+        // attach.
         if let Some(second) = most_important(given_up.into_iter().filter_map(Result::err)) {
             self.freeze(&format!("a change of {leb} could not be taken back: {second}"));
         }
@@ -515,7 +526,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
     }
 }
 
-/// The right to give generations.
+/// The exclusive right to assign generations.
 struct Turn<'a> {
     generation: MutexGuard<'a, u64>,
     complete: &'a AtomicU64,
@@ -528,16 +539,16 @@ impl Turn<'_> {
             .expect("it counts up from at least 1, and attaching refuses numbers near the end")
     }
 
-    /// The last generation that was given is on all members.
+    /// Records that the last assigned generation is complete on all members.
     fn is_complete(&self) {
         self.complete.store(*self.generation, Ordering::Release);
     }
 }
 
-/// Marks in a row that fail are not the blocks' fault.
+/// After this many failed marks in a row, the blocks are not to blame.
 const MARK_ATTEMPTS: u32 = 4;
 
-/// Begins a mark with its first page, and lets former ones go.
+/// Begins a dirty mark with its first page, and drops earlier ones.
 fn begin_mark_with<M: MemberVolume + ?Sized>(
     member: &M,
     epoch: NonZeroU64,
@@ -555,7 +566,7 @@ fn begin_mark_with<M: MemberVolume + ?Sized>(
     })
 }
 
-/// A loss of power says more than what followed from it.
+/// The error to report: a power cut, if there is one, as it caused the others.
 fn most_important(errors: impl Iterator<Item = VolumeError>) -> Option<VolumeError> {
     let mut errors: Vec<VolumeError> = errors.collect();
     errors.sort_by_key(|error| !error.is_power_cut());
@@ -666,7 +677,8 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         self.geometry.check_write(&self.name, leb, 0, data.len())?;
         let _guards = self.keep_from_mending(std::iter::once(leb));
         let mut turn = self.turn()?;
-        // A torn first content would be the only one on a member, and nothing would vouch for it.
+        // Map first: without an earlier generation, a torn change would be a member's only block, and no header would
+        // vouch for it.
         if !self.is_mapped(leb)? {
             self.map_all(leb, &mut turn)?;
         }
@@ -700,7 +712,8 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         if !self.is_mapped(leb)? {
             return Ok(());
         }
-        // Held until all members have it among what waits to be erased: whoever writes the next mark erases all of that first.
+        // Held until all members have queued the LEB for erasure: before the next dirty mark is written, that queue is
+        // flushed.
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(log) = &*log {
             let generation = self.complete.load(Ordering::Acquire);
@@ -743,18 +756,18 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
     }
 
     fn frozen(&self) -> Option<Arc<str>> {
-        // The answer counts members that froze by themselves.
+        // Includes members that froze independently.
         let _ = self.check_writable();
         self.frozen.get().map(Arc::clone)
     }
 }
 
-/// A LEB, a byte of the member's part of it, and what goes there.
+/// A LEB, a byte offset in the member's share of it, and the data to write there.
 type MemberPiece = (Leb, u32, Vec<u8>);
 
 type PiecesRead = (Vec<(MemberRange, Vec<u8>)>, Option<VolumeError>);
 
-/// Reads a member's pieces one after the other. Bits beyond correction are told with the data; other errors end it.
+/// Reads a member's pieces. Uncorrectable bit-flips are returned with the data; any other error aborts the read.
 fn read_pieces<M: MemberVolume + ?Sized>(
     member: &M,
     pieces: &[(Leb, MemberRange)],

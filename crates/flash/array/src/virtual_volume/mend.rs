@@ -1,7 +1,9 @@
-//! Shares of members made anew from the others, in an array with parity: after damage, after a power cut, and for a new member.
+//! Restores shares of members from the others, in an array with parity: after damage, after a power cut, and for a new
+//! member.
 //!
-//! A share is written whole into a block of its own with the LEB's generation, and replaces the old one as an atomic change does: a power
-//! cut leaves the old share, which follows from the others as before, or the new one.
+//! A share is written whole into another block with the LEB's generation, and replaces the old one as an atomic change
+//! does. After a power cut, the member has either the old share, which can be computed from the others as before, or
+//! the new one.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -19,17 +21,17 @@ use crate::rotation::{Rotation, missing_page};
 /// The result of mending a LEB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mended {
-    /// Shares that were made anew.
+    /// Shares that were rewritten.
     pub mended: Vec<LostShare>,
-    /// Pages that can't be read and do not follow from the others.
+    /// Pages that can neither be read nor computed from the others.
     pub lost_pages: u32,
-    /// Rows that can all be read and whose parity does not fit: one of the pages is wrong, and nothing tells which.
+    /// Rows that are readable but inconsistent with their parity: one page is wrong, and it is unknown which.
     pub contradictions: u32,
 }
 
 impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
-    /// Reads a LEB with its parity, and makes shares anew of which something can't be read. Writers of the LEB wait meanwhile. Does nothing in
-    /// arrays without parity.
+    /// Reads a LEB with its parity, and rewrites the shares that have unreadable pages. Writers of the LEB wait
+    /// meanwhile. Does nothing in an array without parity.
     pub fn mend(&self, leb: Leb) -> Result<Mended, VolumeError> {
         let mut found = Mended::default();
         let Some(rotation) = &self.rotation else {
@@ -63,18 +65,18 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
         Ok(found)
     }
 
-    /// At the opening of an array of which all members are there, one of them as far as its rebuild went: makes lost shares anew, and after a
-    /// power cut has the parity of all rows fit.
+    /// When an array is opened with all members (one of them possibly still being rebuilt): restores lost shares and,
+    /// after a power cut, makes the parity of all rows consistent.
     pub(crate) fn restore_redundancy(&self, resolution: &Resolution) -> Result<(), VolumeError> {
         let Some(rotation) = &self.rotation else {
             return Ok(());
         };
         if resolution.update_marker {
-            // Nothing is read of it before another update.
+            // The content cannot be read before another update.
             return Ok(());
         }
         let lost: BTreeSet<Leb> = self.lost_shares().iter().map(|share| share.leb).collect();
-        // A rebuild makes the shares that its member lacks.
+        // The rebuild creates the shares that its member lacks.
         let is_of_rebuild = |leb| {
             self.unfinished()
                 .is_some_and(|member| self.lost_of(leb).contains(&member))
@@ -93,8 +95,9 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
         Ok(())
     }
 
-    /// After a power cut, has the parity of the last row of a LEB fit what can be read of it: it may be torn, and all above it is
-    /// complete. Only the parity page changes, or a page that can't be read while all others of its row were written.
+    /// After a power cut, makes the parity of the last row of a LEB match its readable pages: that row may be torn, all
+    /// rows above it are complete. Changes only the parity page, or an unreadable page if all others of its row were
+    /// written.
     fn complete_last_row(&self, rotation: &Rotation, leb: Leb) -> Result<(), VolumeError> {
         let rows = self.geometry.leb_bytes / rotation.row_bytes();
         let is_blank = |page: &Vec<u8>| page.iter().all(|byte| *byte == 0xFF);
@@ -143,7 +146,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
         }
     }
 
-    /// Writes the share of a member from its pages of `rows`, up to the last that is not erased.
+    /// Writes a member's share from its pages in `rows`, up to the last page that is not erased.
     fn replace_share(&self, leb: Leb, member: usize, rows: &[Row]) -> Result<(), VolumeError> {
         let written = rows
             .iter()
@@ -153,7 +156,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
             .iter()
             .flat_map(|row| row.pages[member].iter().copied())
             .collect();
-        // Its generation is given already, and stays: the turn keeps others from giving the LEB a new one meanwhile.
+        // The share keeps the LEB's generation: the turn prevents a new one from being assigned meanwhile.
         let _turn = self.turn()?;
         let Some(generation) = self.generation_of(leb)? else {
             return Ok(());
@@ -171,7 +174,7 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
         Ok(())
     }
 
-    /// The generation of a mapped LEB, by the first member that has its share.
+    /// The generation of a mapped LEB, read from the first member that has its share.
     fn generation_of(&self, leb: Leb) -> Result<Option<NonZeroU64>, VolumeError> {
         let lost = self.lost_of(leb);
         for member in self.members.places().filter(|member| !lost.contains(member)) {

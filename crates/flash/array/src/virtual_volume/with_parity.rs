@@ -1,10 +1,12 @@
 //! Reads of an array with parity.
 //!
-//! Pages of members that are there are read directly. Where a page is on a member that is absent or lost its share, all other pages of the row
-//! are read, each once, and it follows from them. Where a page that was read directly turns out to be wrong beyond correction, the same is done
-//! after that. A row in which two pages can't be read gives an error for these, and the others as they are.
+//! Pages of members that are present are read directly. If a member is absent or lost its share, all other pages of the
+//! row are read, each once, and the missing page is computed from them. The same happens afterwards if a page that was
+//! read directly turns out to be uncorrectable. If two pages of a row are unreadable, both return an error; the others
+//! are returned as read.
 //!
-//! An erased page in a row that was written is checked by the parity: a block of an older copy of a member ends earlier than it should.
+//! An erased page in a written row is checked against the parity, since a block of an older copy of a member ends too
+//! early.
 
 use std::collections::BTreeMap;
 
@@ -30,25 +32,25 @@ struct Bytes {
     is_correct: bool,
 }
 
-/// The pages of a row, one a member; those that can't be read follow from the others where there is one.
+/// The pages of a row, one per member. A single unreadable page has been computed from the others.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) pages: Vec<Vec<u8>>,
-    /// Members whose pages could not be read, and do not follow from the others.
+    /// Members whose pages could neither be read nor computed from the others.
     pub(super) lost: Vec<usize>,
     /// Members whose pages could not be read.
     pub(super) unreadable: Vec<usize>,
 }
 
 impl Row {
-    /// Whether the parity fits: all pages of a consistent row make an erased page.
+    /// Whether the parity is consistent: the pages of a consistent row combine to an erased page.
     pub(super) fn fits(&self) -> bool {
         let bytes = self.pages.first().map_or(0, Vec::len);
         is_erased(&missing_page(self.pages.iter().map(|page| &page[..]), bytes))
     }
 
-    /// An erased page of a row whose parity does not fit was written once, and its block holds an older copy: it follows from the others as
-    /// a page that can't be read does, and where there are several, none does.
+    /// If the parity is inconsistent, an erased page of the row was once written, and its block is an older copy.
+    /// Computes the page from the others as if it were unreadable; if there are several such pages, all are lost.
     pub(super) fn distrust_erased_pages(&mut self) {
         let erased = || (0..self.pages.len()).filter(|member| is_erased(&self.pages[*member]));
         if !self.unreadable.is_empty() || erased().next().is_none() || self.fits() {
@@ -90,7 +92,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             .collect();
         let missing: Vec<Vec<usize>> = parts.iter().map(|part| self.missing_of(part.leb)).collect();
         let key = |place: usize, piece: &DataPart| (parts[place].leb, piece.row);
-        // Rows that a missing page is wanted of are read whole.
+        // Rows of which a missing page is requested are read whole.
         let mut rows: BTreeMap<(Leb, u32), Option<Row>> = pieces
             .iter()
             .filter(|(place, piece)| missing[*place].contains(&piece.member))
@@ -122,7 +124,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             }
             parts[*place].out[piece.at..piece.at + piece.len].copy_from_slice(&found.bytes);
         }
-        // Where all data of a row is erased, nothing was written there.
+        // A row whose data is all erased was never written.
         let partly = erased
             .into_iter()
             .filter(|(_, bytes)| *bytes < index(rotation.row_bytes()));
@@ -148,7 +150,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         uncorrectable.map_or(Ok(()), Err)
     }
 
-    /// The members of which nothing is read for a LEB.
+    /// Members that are not read for a LEB: absent, or their share is lost.
     fn missing_of(&self, leb: Leb) -> Vec<usize> {
         let absent = (0..self.members.len()).filter(|member| self.members.is_absent(*member));
         self.lost_of(leb).into_iter().chain(absent).collect()
@@ -162,7 +164,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         Ok(read.expect("a row that is asked for is read"))
     }
 
-    /// Reads whole rows, and other bytes, at the same time.
+    /// Reads whole rows and the `wanted` ranges in parallel.
     fn read_rows_and(
         &self,
         rotation: &Rotation,
@@ -196,7 +198,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
         Ok(found)
     }
 
-    /// Reads ranges of members, all members at the same time. An error of a device counts as bytes that can't be read, unless power is off.
+    /// Reads ranges of members in parallel. A device error counts as unreadable bytes, unless power is off.
     fn read_ranges(&self, wanted: &[Wanted]) -> Result<Vec<Bytes>, VolumeError> {
         let mut inputs: Vec<(usize, Vec<Wanted>)> = (0..self.members.len())
             .map(|member| (member, Vec::new()))
@@ -222,7 +224,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
     }
 }
 
-/// Reads ranges of a member in one request; where some bytes are wrong, each by itself.
+/// Reads ranges of a member in one request, or one by one if that fails.
 fn read_each<M: MemberVolume + ?Sized>(member: &M, wanted: &[Wanted]) -> Result<Vec<Bytes>, VolumeError> {
     let mut buffers: Vec<Vec<u8>> = wanted.iter().map(|one| vec![0; one.len]).collect();
     let mut parts: Vec<ReadPart<'_>> = wanted
@@ -253,13 +255,13 @@ fn read_each<M: MemberVolume + ?Sized>(member: &M, wanted: &[Wanted]) -> Result<
     Ok(read)
 }
 
-/// The row of what was read; `None` is a page of a member that was not asked.
+/// Assembles a row from the pages read; `None` is a page of a member that was not read.
 fn whole_row(pages: Vec<Option<Bytes>>, page_bytes: usize) -> Row {
     let is_readable = |page: &Option<Bytes>| page.as_ref().is_some_and(|page| page.is_correct);
     let unreadable: Vec<usize> = (0..pages.len())
         .filter(|member| !is_readable(&pages[*member]))
         .collect();
-    // Zeroes, which nobody takes for erased flash.
+    // Zeroes cannot be mistaken for erased flash.
     let bytes = |page: Option<Bytes>| page.map_or_else(|| vec![0; page_bytes], |page| page.bytes);
     let mut pages: Vec<Vec<u8>> = pages.into_iter().map(bytes).collect();
     let lost = match unreadable[..] {
