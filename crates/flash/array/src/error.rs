@@ -1,4 +1,4 @@
-//! Why devices make no array, and the check that all of an array have one shape.
+//! Errors of making and attaching arrays, and the check that all devices of an array have one shape.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use ubi::{AttachError, VolumeTableError};
 
 use crate::identity::{IdentityError, MAX_MEMBERS, Redundancy};
 
-/// Why devices are no array, or can't be made one.
+/// Reason why devices can't be attached as an array, or made into one.
 #[derive(Debug, Error)]
 pub enum ArrayError {
-    /// Too many or none.
+    /// Too many devices, or none.
     #[error("an array has 1 to {MAX_MEMBERS} devices, not {found}")]
     Count {
-        /// Devices that were given.
+        /// Number of given devices.
         found: usize,
     },
-    /// The shapes differ.
+    /// The devices' shapes differ.
     #[error(transparent)]
     Differs(#[from] ShapesDiffer),
     /// A device can't be attached as UBI.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A volume could not be made or opened.
+    /// A volume could not be created or opened.
     #[error(transparent)]
     Volume(#[from] VolumeTableError),
     /// A device has no volume, or several.
@@ -34,15 +34,15 @@ pub enum ArrayError {
         /// Volumes on it.
         found: usize,
     },
-    /// The volume's name is no identity.
+    /// The volume's name is not an identity.
     #[error("{device}: {source}; is it the right device?")]
     Identity {
         /// The device.
         device: Arc<str>,
-        /// What is wrong.
+        /// The problem with the name.
         source: IdentityError,
     },
-    /// Members of two arrays.
+    /// The devices belong to two arrays.
     #[error(
         "{device} belongs to array {found:032x} ({label}), but {first} to {expected:032x}; \
          it is foreign here: give the devices of one array"
@@ -52,14 +52,14 @@ pub enum ArrayError {
         device: Arc<str>,
         /// The first device.
         first: Arc<str>,
-        /// Array of the device.
+        /// The device's array.
         found: u128,
         /// Label of that array.
         label: String,
         /// Array of the first device.
         expected: u128,
     },
-    /// Not as many as the array has.
+    /// Members are missing.
     #[error(
         "array {label} has {expected} members, but {found} devices were given; missing: member {missing}"
     )]
@@ -68,26 +68,26 @@ pub enum ArrayError {
         label: String,
         /// Members of the array.
         expected: u32,
-        /// Devices that were given.
+        /// Number of given devices.
         found: usize,
-        /// Places of the members that were not given.
+        /// Places of the missing members.
         missing: String,
         /// Redundancy of the array.
         redundancy: Redundancy,
     },
-    /// One member given twice.
+    /// The same member was given twice.
     #[error("{device} and {first} are both member {index} of array {label}; one of them is a copy")]
     Twice {
         /// The later device.
         device: Arc<str>,
-        /// The earlier one.
+        /// The earlier device.
         first: Arc<str>,
         /// Their place.
         index: u32,
         /// Label of the array.
         label: String,
     },
-    /// Members in another order.
+    /// Members were given in the wrong order.
     #[error(
         "{device} is member {found} of array {label}, but was given as member {given}; \
          the right order is: {order}"
@@ -97,14 +97,14 @@ pub enum ArrayError {
         device: Arc<str>,
         /// Its place.
         found: u32,
-        /// Where it was given.
+        /// The position at which it was given.
         given: u32,
         /// Label of the array.
         label: String,
         /// All devices in their order.
         order: String,
     },
-    /// A generation that no array reaches.
+    /// The last generation is higher than any array reaches.
     #[error(
         "array {label}: the last generation is {last:#x}, which no array reaches; one of the members was damaged on purpose"
     )]
@@ -114,7 +114,7 @@ pub enum ArrayError {
         /// The generation.
         last: u64,
     },
-    /// A member of an earlier epoch.
+    /// A member is stale: it is in an earlier epoch.
     #[error(
         "{device}: member {index} of array {label} is stale: it was last used in epoch {found} of the array, the others in \
          {expected}; it is an older copy, or the array was used without it. Give the right device; where there is none, \
@@ -132,7 +132,7 @@ pub enum ArrayError {
         /// The epoch of the array.
         expected: u64,
     },
-    /// A mark that a later version of this program wrote.
+    /// A dirty mark was written by a later version of this program.
     #[error(
         "{device}: the mark of array {label} has version {version} and role {role}; this program knows version 1 with roles 0 and 1. \
          Use the program that wrote it"
@@ -147,7 +147,7 @@ pub enum ArrayError {
         /// Role of the mark.
         role: u8,
     },
-    /// A member that something else wrote to.
+    /// Other software wrote to a member.
     #[error(
         "{device}: member {index} of array {label} was written to by itself, not as part of the array: what it holds need \
          not fit the other members. Give the device, or a copy of it, as the array left it; where there is none, \
@@ -161,7 +161,7 @@ pub enum ArrayError {
         /// Label of the array.
         label: String,
     },
-    /// A member that is to be adopted belongs to the array as it is.
+    /// A member to adopt is not refused.
     #[error(
         "{device}: member {index} of array {label} is not refused, so there is nothing to adopt; nothing was changed"
     )]
@@ -173,7 +173,7 @@ pub enum ArrayError {
         /// Label of the array.
         label: String,
     },
-    /// All members are refused: none is left to say what fits.
+    /// All members are refused, so none is left to decide.
     #[error(
         "array {label}: all of its members were written to by themselves, so nothing tells which blocks belong together; none can be adopted"
     )]
@@ -181,7 +181,7 @@ pub enum ArrayError {
         /// Label of the array.
         label: String,
     },
-    /// A member can't be made anew without parity.
+    /// A member can't be rebuilt without parity.
     #[error(
         "array {label} has no parity: what was on a member is on no other, so none can be rebuilt. `tidegate array adopt` takes back a \
          member that is refused; else format the array and restore its content"
@@ -190,7 +190,7 @@ pub enum ArrayError {
         /// Label of the array.
         label: String,
     },
-    /// With parity, the one member that is refused is made anew rather than adopted.
+    /// With parity, the only refused member must be rebuilt rather than adopted.
     #[error(
         "array {label} has parity, and member {place} alone is refused: `tidegate array rebuild --member {place}` makes it anew, and nothing is lost"
     )]
@@ -200,26 +200,26 @@ pub enum ArrayError {
         /// The member.
         place: u32,
     },
-    /// Another member than the one that is to be made anew is absent.
+    /// A member other than the one to rebuild is absent.
     #[error("array {label}: member {place} can't be rebuilt, since member {absent} is absent, too: {why}")]
     OtherAbsent {
         /// Label of the array.
         label: String,
-        /// The member that is to be made anew.
+        /// Place of the member to rebuild.
         place: usize,
-        /// The one that is absent.
+        /// Place of the absent member.
         absent: usize,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// The member that is to be made anew was given among the others.
+    /// The member to rebuild was given among the others.
     #[error(
         "array {label}: member {place} is there and is not refused; give the other members alone to rebuild it"
     )]
     NoneAbsent {
         /// Label of the array.
         label: String,
-        /// The member that is to be made anew.
+        /// Place of the member to rebuild.
         place: usize,
     },
     /// A new device has too few blocks.
@@ -229,9 +229,9 @@ pub enum ArrayError {
     TooSmall {
         /// The device.
         device: Arc<str>,
-        /// LEBs it has room for.
+        /// Number of LEBs that fit on the device.
         found: u32,
-        /// LEBs of the array.
+        /// Number of LEBs of the array.
         needed: u32,
     },
     /// A rebuild failed.
@@ -239,10 +239,10 @@ pub enum ArrayError {
     Rebuild {
         /// Label of the array.
         label: String,
-        /// Why.
+        /// The cause.
         source: ubi::VolumeError,
     },
-    /// An epoch that no array reaches.
+    /// The last epoch is higher than any array reaches.
     #[error(
         "array {label}: the last epoch is {last:#x}, which no array reaches; one of the members was damaged on purpose"
     )]
@@ -252,23 +252,23 @@ pub enum ArrayError {
         /// The epoch.
         last: u64,
     },
-    /// The array could not be closed, so its members stay marked.
+    /// The array could not be closed, so its members keep their dirty marks.
     #[error("array {label} could not be closed, and its members stay marked as open: {source}")]
     Close {
         /// Label of the array.
         label: String,
-        /// Why.
+        /// The cause.
         source: ubi::VolumeError,
     },
-    /// The members could not be marked.
+    /// The array could not be opened for writing.
     #[error("array {label} could not be opened for writing: {source}")]
     Open {
         /// Label of the array.
         label: String,
-        /// Why.
+        /// The cause.
         source: ubi::VolumeError,
     },
-    /// No threads.
+    /// A worker thread could not be started.
     #[error("no thread for a member could be started: {source}")]
     Threads {
         /// The host's error.
@@ -276,24 +276,24 @@ pub enum ArrayError {
     },
 }
 
-/// Why devices make no array.
+/// Reason why devices can't be combined into a [`Proxy`](crate::Proxy).
 #[derive(Debug, Error)]
 pub enum ProxyError {
-    /// No members.
+    /// No devices were given.
     #[error("an array needs at least one device")]
     NoMembers,
-    /// The shapes differ.
+    /// The devices' shapes differ.
     #[error(transparent)]
     Differs(#[from] ShapesDiffer),
-    /// The whole is no geometry.
+    /// The combined geometry is invalid.
     #[error("{members} devices as one: {source}")]
     Geometry {
         /// Number of members.
         members: usize,
-        /// Why.
+        /// The cause.
         source: GeometryError,
     },
-    /// No threads.
+    /// A worker thread could not be started.
     #[error("no thread for a member could be started: {source}")]
     Threads {
         /// The host's error.
@@ -309,7 +309,7 @@ pub enum ProxyError {
 pub struct ShapesDiffer {
     /// The device that differs.
     pub device: Arc<str>,
-    /// The one that it was compared with.
+    /// The device that it was compared with.
     pub first: Arc<str>,
     /// Its shape.
     pub found: String,
@@ -317,7 +317,7 @@ pub struct ShapesDiffer {
     pub expected: String,
 }
 
-/// Checks that all devices have pages, sub-pages and blocks of one size; they may have different numbers of blocks.
+/// Checks that all devices have the same page, sub-page and block size; the number of blocks may differ.
 pub(crate) fn check_shapes<'a, N: Nand + 'a>(
     devices: impl IntoIterator<Item = &'a N>,
 ) -> Result<(), ShapesDiffer> {

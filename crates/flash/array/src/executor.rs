@@ -1,9 +1,9 @@
-//! Executor of the pieces of a request: the caller's thread, or one worker a member with a queue of its own
+//! Executor of the pieces of a request: in the caller's thread, or on one worker per member, each with its own queue
 //! (seeds/001 section 3.2.2).
 //!
-//! A worker takes the jobs of its member first in, first out. Of the jobs of one request the last runs in the caller's
-//! thread, which would only wait otherwise; a request with a single job meets no other thread at all. Members keep
-//! their own locks, so a job in the caller's thread and one in the member's queue never overlap on a device.
+//! A worker runs its member's jobs first in, first out. The last job of a request runs in the caller's thread, which
+//! would otherwise only wait; a request with a single job involves no other thread. Members have their own locks, so a
+//! job in the caller's thread and one in the member's queue never overlap on a device.
 //!
 //! Jobs own their data: no borrow crosses a thread, and a panic of a job reaches the caller.
 
@@ -16,20 +16,20 @@ use std::time::{Duration, Instant};
 /// Mode of execution of the pieces of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Execution {
-    /// One after the other in the caller's thread, in the order of the members: for virtual time and tests.
+    /// In sequence in the caller's thread, in the order of the members: for virtual time and tests.
     #[default]
     Inline,
-    /// One thread a member: for devices that take real time.
+    /// One thread per member: for devices that take real time.
     Threads,
 }
 
-/// Time that a thread spins before it sleeps. Members that began a row together end it at nearly the same
-/// time, and the next one follows at once; to be woken costs a thread of a virtual machine 30 to 80 us, up to three times a row.
+/// Time that a thread spins before it sleeps. Members that start a row together finish it at nearly the same time, and
+/// the next row follows immediately; waking a thread of a virtual machine takes 30 to 80 us, up to three times per row.
 const SOON: Duration = Duration::from_micros(100);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs for members. Dropping it ends the workers after what is queued.
+/// Runs jobs for members. Dropping it ends the workers after their queued jobs.
 #[derive(Debug)]
 pub struct Executor {
     workers: Vec<Worker>,
@@ -42,10 +42,10 @@ struct Worker {
 }
 
 impl Executor {
-    /// An executor for `members` members.
+    /// Creates an executor for `members` members.
     ///
     /// # Errors
-    /// When the host gives no more threads.
+    /// When the host can't start more threads.
     pub fn new(execution: Execution, members: usize) -> std::io::Result<Self> {
         let count = match execution {
             Execution::Threads if members > 1 => members,
@@ -55,7 +55,7 @@ impl Executor {
         Ok(Self { workers })
     }
 
-    /// Runs one job for each named member and returns what they gave, in the same order. Returns when all have ended.
+    /// Runs one job for each listed member. Returns their results in the same order, after all have ended.
     ///
     /// # Panics
     /// With the panic of a job, after all have ended.
@@ -85,7 +85,8 @@ impl Executor {
     }
 }
 
-/// Results of the jobs of a request. The waiter is woken once, by the last job: each wake-up costs as much as a few pages of preparing.
+/// Results of the jobs of a request. The last job wakes the waiter, once: each wake-up costs as much as preparing a few
+/// pages.
 struct Answers<R> {
     given: Mutex<Given<R>>,
     all_there: Condvar,
@@ -122,7 +123,7 @@ impl<R> Answers<R> {
         }
     }
 
-    /// Waits for all of them, and takes them.
+    /// Waits for all results and takes them.
     fn all(&self) -> Vec<std::thread::Result<R>> {
         soon(|| (self.given().missing == 0).then_some(()));
         let waiting = self.all_there.wait_while(self.given(), |given| given.missing > 0);
@@ -134,7 +135,7 @@ impl<R> Answers<R> {
     }
 }
 
-/// Polls until there is a result, for [`SOON`] at most.
+/// Polls until there is a result, for at most [`SOON`].
 fn soon<T>(mut there: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -174,7 +175,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // Jobs catch their panics, so the thread ends well.
+            // Jobs catch their panics, so the thread does not panic.
             let _ = thread.join();
         }
     }
@@ -198,7 +199,7 @@ mod tests {
     fn with_threads_the_jobs_of_a_request_run_at_the_same_time() {
         let executor = Executor::new(Execution::Threads, 4).unwrap();
         let meeting = Arc::new(Barrier::new(4));
-        // Would wait for ever if two of them shared a thread.
+        // Would wait forever if two jobs shared a thread.
         let jobs = (0..4).map(|member| {
             let meeting = Arc::clone(&meeting);
             (member, move || meeting.wait().is_leader())

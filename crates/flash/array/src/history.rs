@@ -1,11 +1,12 @@
-//! In which epoch the members of an array are, and whether they belong together.
+//! Determines the epoch of each member, and whether the members belong together.
 //!
-//! Each opening for writing is an epoch. Opening: all members get a mark with the new epoch, in order; then each a first page in its mark; only then
-//! anything else is written. Closing: the new epoch goes into the headers of each member's volume table; once it is on all, the marks are
-//! erased. So a member whose epoch is lower than another's is stale, unless the marking was cut: then no mark has a page and nothing was
-//! written, and the array is in the epoch before. An opening that was cut is repeated with the same epoch.
+//! Each opening for writing begins an epoch. Opening: every member gets a dirty mark with the new epoch, in order; then
+//! each gets the first page of its mark; only then is anything else written. Closing: the new epoch is written to the
+//! headers of each member's volume table; once it is on all, the marks are erased. So a member with a lower epoch than
+//! another is stale, unless the marking was interrupted: then no mark has a page, nothing else was written, and the
+//! array is still in the previous epoch. An interrupted opening is repeated with the same epoch.
 //!
-//! An array whose members have neither marks nor sealed tables was made by a version that wrote none.
+//! An array whose members have neither marks nor sealed volume tables was made by a version that wrote none.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -23,42 +24,44 @@ use crate::open::first_generation;
 /// Whether an array was closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArrayState {
-    /// It was never opened for writing by a version that marks members.
+    /// It was never opened for writing by a version that writes dirty marks.
     #[default]
     Unmarked,
-    /// It was closed: nothing was under way.
+    /// It was closed: no operation was in progress.
     Closed,
-    /// It is open, or power went while it was.
+    /// It is open, or was open when power was cut.
     Open,
 }
 
-/// State, epoch and records of an array, by the marks and volume tables of its members.
+/// State, epoch and records of an array, read from the dirty marks and volume tables of its members.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) state: ArrayState,
-    /// The epoch that was; 0 in arrays without marks.
+    /// The last epoch; 0 in arrays without dirty marks.
     pub(crate) epoch: u64,
     /// The epoch of the next opening for writing.
     pub(crate) next_epoch: NonZeroU64,
     /// Generations up to this one are complete on all members, or were dropped.
     pub(crate) complete: u64,
-    /// The last generation that the marks know of. Its blocks may all be erased, and it must not be given again while a mark gives it up.
+    /// The last generation recorded in the marks. Its blocks may all be erased, and it must not be reused while a mark
+    /// gives it up.
     pub(crate) last_generation: u64,
-    /// The generations up to which LEBs were given up.
+    /// For each LEB given up, the last generation that no longer counts.
     pub(crate) unmapped: BTreeMap<Leb, u64>,
-    /// Members that something else attached and moved blocks of since the array was closed.
+    /// Members on which other software moved blocks since the array was closed.
     pub(crate) moved: Vec<usize>,
-    /// Members whose marks can't be read.
+    /// Members whose dirty marks are unreadable.
     pub(crate) lost_marks: Vec<usize>,
-    /// Marks to erase before a new one is written, by the place of their member: openings that are cut again and again would pile them up.
+    /// Marks to erase before a new one is written, by the place of their member: otherwise repeatedly interrupted
+    /// openings would accumulate them.
     pub(crate) redundant_marks: BTreeMap<usize, Vec<Peb>>,
     /// Differs between any two openings that wrote something.
     fingerprint: u32,
 }
 
 impl History {
-    /// Whether a new member whose rebuild was cut has everything that the array wrote since: it was there in the array's epoch, and was not
-    /// written to by itself. If so, its marks are part of the history.
+    /// Whether a new member with an interrupted rebuild has everything that the array wrote since: it took part in the
+    /// array's epoch, and was not written to outside it. If so, its marks are added to the history.
     pub(crate) fn takes_up<N: Nand>(
         &mut self,
         member: &mut Scanned<N>,
@@ -81,8 +84,9 @@ impl History {
         Ok(true)
     }
 
-    /// The epoch of an opening without a member. The absent member may know of epochs that the others don't, and what they do now may be
-    /// unknown where it comes back without them. So the number is one that no other opening takes: beyond a step of 2^32, and with the fingerprint.
+    /// The epoch of an opening without a member. The absent member may know epochs that the others don't, and may later
+    /// be opened without them, unaware of this one. Hence the number must be one that no other opening takes: it lies
+    /// in the next step of 2^32 and includes the fingerprint.
     pub(crate) fn epoch_without_a_member(&self) -> NonZeroU64 {
         let step = (self.next_epoch.get() >> 32).saturating_add(1);
         let epoch = step.saturating_mul(1 << 32) | u64::from(self.fingerprint);
@@ -95,10 +99,10 @@ impl History {
     }
 }
 
-/// Epochs from here on are taken for forged.
+/// Epochs from here on are considered forged.
 pub(crate) const EPOCHS_MAX: u64 = 1 << 63;
 
-/// The marks and the seal of one member.
+/// The dirty marks and the seal of one member.
 struct Evidence {
     device: Arc<str>,
     identity: MemberIdentity,
@@ -157,7 +161,7 @@ impl Evidence {
         })
     }
 
-    /// The latest epoch up to a limit.
+    /// The latest epoch not above `limit`.
     fn epoch(&self, limit: u64) -> u64 {
         let marks = self.marks.iter().map(|mark| mark.epoch);
         let all = marks.chain(self.seal.iter().map(|seal| seal.epoch));
@@ -168,7 +172,8 @@ impl Evidence {
         self.seal.map(|seal| seal.epoch)
     }
 
-    /// Whether this member shows that all had the mark of an epoch: it was used, or closed, or a LEB was written after the mark.
+    /// Whether this member proves that all members had the mark of an epoch: the mark has a page, the table is sealed,
+    /// or a LEB was written after the mark.
     fn shows_opened(&self, epoch: u64) -> bool {
         let of_epoch = self.marks.iter().filter(|mark| mark.epoch == epoch);
         let marked = of_epoch.map(|mark| mark.sequence_number).min();
@@ -177,8 +182,9 @@ impl Evidence {
             || marked.is_some_and(|marked| self.last_data > marked)
     }
 
-    /// Marks that tell nothing beside the others of this member. Kept are the last of the array's epoch and the last with pages, which has all
-    /// that is known; where there is neither, the last of an opening that was cut, so that Linux goes on refusing the member.
+    /// Marks made redundant by others of this member. Kept are the last mark of the array's epoch (or, without one, of
+    /// an interrupted opening, so that Linux keeps refusing the member), the marks of the last epoch with pages, which
+    /// hold all that is known, and those with `alone` set.
     fn redundant_marks(&self, epoch: u64) -> Vec<Peb> {
         let last = |is_of: &dyn Fn(&Mark) -> bool| {
             let of = self.marks.iter().filter(|mark| is_of(mark));
@@ -201,8 +207,8 @@ impl Evidence {
         all.flat_map(u64::to_be_bytes).collect()
     }
 
-    /// Whether the mark of an epoch was lost by damage: a block can't be read, and another one shows that the member was there in this epoch. A stale member has
-    /// unreadable blocks and no mark, too, where a format of it was cut.
+    /// Whether the mark of an epoch was lost to damage: one block is unreadable, and another shows that the member took
+    /// part in this epoch. A stale member whose formatting was interrupted also has unreadable blocks and no mark.
     fn lost_its_mark(&self, epoch: u64) -> bool {
         let sealed = self.seal.map_or(0, |seal| seal.sequence_number);
         let first =
@@ -212,7 +218,7 @@ impl Evidence {
     }
 }
 
-/// Holds members, at least one, against one another. Nothing is written.
+/// Compares the members, of which there is at least one. Writes nothing.
 pub(crate) fn judge<'a, N: Nand + 'a>(
     members: impl Iterator<Item = (&'a mut Scanned<N>, &'a Arc<str>, &'a MemberIdentity)>,
 ) -> Result<History, ArrayError> {
@@ -282,7 +288,7 @@ pub(crate) fn judge<'a, N: Nand + 'a>(
     }
     let last_generation = pages().map(|page| page.complete).max().unwrap_or(0);
     let complete = match evidence.iter().any(sealed) {
-        // Closing begins once nothing is under way.
+        // Closing begins when no operation is in progress.
         true => u64::MAX,
         false => last_generation,
     };

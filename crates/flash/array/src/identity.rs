@@ -1,19 +1,19 @@
-//! Membership of an array: written into the name of each member's volume, so that a member stays an
-//! ordinary UBI device that Linux attaches.
+//! Membership of an array, stored in the name of each member's volume, so that a member remains an ordinary UBI device
+//! that Linux attaches.
 //!
-//! The name is `tga1-UUID-INDEX-MEMBERS-LABEL`: 32 hexadecimal digits, the member's place from 0, the number of members, and
-//! the user's name for the whole. At most 127 bytes, the limit of UBI. It begins with `tga2-` where the array has parity, and with
-//! `tgr2-` on a member that is being rebuilt. Spec: `docs/formats/array.md`.
+//! The name is `tga1-UUID-INDEX-MEMBERS-LABEL`: 32 hexadecimal digits, the member's place from 0, the number of
+//! members, and the user's name for the array. At most 127 bytes, the limit of UBI. It begins with `tga2-` if the array
+//! has parity, and with `tgr2-` on a member that is being rebuilt. Spec: `docs/formats/array.md`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Most members of an array.
+/// Maximum number of members of an array.
 pub const MAX_MEMBERS: u32 = 16;
 
-/// Longest label in bytes: what UBI's 127 leave.
+/// Maximum length of a label in bytes: the rest of UBI's 127.
 pub const MAX_LABEL_BYTES: usize = 80;
 
 const PREFIX: &str = "tga1-";
@@ -22,23 +22,23 @@ const PREFIX_WITH_PARITY: &str = "tga2-";
 
 const PREFIX_OF_REBUILD: &str = "tgr2-";
 
-/// Fewest members of an array with parity.
+/// Minimum number of members of an array with parity.
 pub const MIN_MEMBERS_WITH_PARITY: u32 = 3;
 
 /// Redundancy of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redundancy {
-    /// Nothing: what a member loses is lost.
+    /// No redundancy: data lost on a member is lost.
     #[default]
     None,
-    /// A page of parity in each row: any one member may be lost.
+    /// One parity page per row: any one member may be lost.
     Parity,
 }
 
 /// A member's place in its array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberIdentity {
-    /// The array: the same on all members.
+    /// The array's UUID, the same on all members.
     pub array: u128,
     /// The member's place, from 0.
     pub index: u32,
@@ -46,41 +46,41 @@ pub struct MemberIdentity {
     pub members: u32,
     /// Redundancy of the array.
     pub redundancy: Redundancy,
-    /// The user's name for the whole.
+    /// The user's name for the array.
     pub label: String,
 }
 
-/// Why a text is no identity.
+/// Reason why a volume name is not an identity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum IdentityError {
-    /// The volume does not belong to an array at all.
+    /// The volume does not belong to an array.
     #[error("volume {name:?} is no member of an array: its name does not begin with {PREFIX:?}")]
     NotAMember {
         /// Name of the volume.
         name: String,
     },
-    /// It is a new member of which the data is not complete.
+    /// The volume is a new member whose rebuild is not finished.
     #[error("volume {name:?} is a member whose rebuild did not end; run `tidegate array rebuild` again")]
     Unfinished {
         /// Name of the volume.
         name: String,
     },
-    /// It says that it does, but a field is wrong.
+    /// The name has the prefix of a member, but a field is invalid.
     #[error("volume {name:?}: {field} is {found:?}, expected {expected}")]
     Field {
         /// Name of the volume.
         name: String,
-        /// Which field.
+        /// The invalid field.
         field: &'static str,
         /// The value found.
         found: String,
-        /// The values that are accepted.
+        /// The accepted values.
         expected: &'static str,
     },
 }
 
 impl MemberIdentity {
-    /// The same array's member at another place.
+    /// The identity of another member of the same array.
     #[must_use]
     pub fn at(&self, index: u32) -> Self {
         Self {
@@ -89,21 +89,21 @@ impl MemberIdentity {
         }
     }
 
-    /// The name of the volume of a member while it is being rebuilt.
+    /// The name of a member's volume during its rebuild.
     #[must_use]
     pub fn name_of_rebuild(&self) -> String {
         let name = self.to_string();
         name.replacen(PREFIX_WITH_PARITY, PREFIX_OF_REBUILD, 1)
     }
 
-    /// The identity of a member while it is being rebuilt, by the name of its volume.
+    /// Parses the volume name of a member that is being rebuilt.
     #[must_use]
     pub fn of_rebuild(name: &str) -> Option<Self> {
         let rest = name.strip_prefix(PREFIX_OF_REBUILD)?;
         format!("{PREFIX_WITH_PARITY}{rest}").parse().ok()
     }
 
-    /// Checks what [`MemberIdentity::from_str`] would.
+    /// Applies the checks of [`MemberIdentity::from_str`].
     pub fn check(&self) -> Result<(), IdentityError> {
         self.to_string().parse::<Self>().map(|_| ())
     }
@@ -194,7 +194,7 @@ impl FromStr for MemberIdentity {
     }
 }
 
-/// A decimal number as it is written, so that every name has one meaning and every meaning one name.
+/// Parses a decimal number in canonical form only, so that names and identities correspond one to one.
 fn number(text: &str) -> Option<u32> {
     text.parse::<u32>()
         .ok()

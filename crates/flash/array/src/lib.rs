@@ -1,16 +1,16 @@
-//! Several flash devices as one, in parallel: the two designs of seeds/001 section 3.1.
+//! Combines several flash devices into one, working in parallel: the two designs of seeds/001 section 3.1.
 //!
-//! - [`Proxy`]: a `Nand` of Nands (figure 2). Any UBI runs on it unchanged and knows nothing of the members.
+//! - [`Proxy`]: a `Nand` of Nands (figure 2). Any UBI runs on it unchanged, unaware of the members.
 //! - the virtual UBI (figures 3 to 5): a `Volume` of Volumes, each member an ordinary UBI device with one volume.
 //!
-//! Both spread pages round robin: page `i` is page `i / p` of member `i mod p` ([`Stripe`]). Both hand the pieces of a
-//! request to an [`Executor`], which runs them one after the other in the caller's thread or on one worker a member with
-//! a queue of its own. Time does not depend on which: members' clocks start a request together and it ends with the
-//! last (`media`, section Time), so that virtual time shows the parallelism of the devices in either.
+//! Both stripe pages round robin: page `i` is page `i / p` of member `i mod p` ([`Stripe`]). Both pass the pieces of a
+//! request to an [`Executor`], which runs them in sequence in the caller's thread or on one worker per member, each
+//! with its own queue. Time does not depend on the choice: members' clocks start a request together, and it ends with
+//! the last one (`media`, section Time), so virtual time shows the parallelism of the devices in either mode.
 //!
 //! The virtual UBI can have rotating parity ([`Redundancy::Parity`]): any one member may be lost.
 //!
-//! It is not: a file system, or an FTL.
+//! This crate is neither a file system nor an FTL.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

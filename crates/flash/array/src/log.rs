@@ -1,11 +1,11 @@
-//! The next pages of the members' marks, while the array is open for writing; see [`crate::mark`].
+//! Builds the next pages of the members' dirty marks, while the array is open for writing; see [`crate::mark`].
 
 use std::num::NonZeroU64;
 
 use crate::identity::MemberIdentity;
 use crate::mark::{MarkPage, Unmapped};
 
-/// The pages of the marks of an epoch.
+/// Builder of the dirty mark pages of an epoch.
 #[derive(Debug)]
 pub(crate) struct Log {
     identity: MemberIdentity,
@@ -24,7 +24,7 @@ impl Log {
         self.epoch
     }
 
-    /// The next page of each member's mark.
+    /// Builds the next page of each member's mark.
     pub(crate) fn pages(
         &self,
         page_bytes: u32,

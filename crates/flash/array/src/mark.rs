@@ -1,20 +1,21 @@
-//! The pages of a mark: which member of which array it is on, and which LEBs were unmapped while it is there.
+//! The pages of a dirty mark: the array and member it belongs to, and the LEBs that were unmapped while it exists.
 //!
 //! | bytes  | field      | meaning                                                                        |
 //! |--------|------------|--------------------------------------------------------------------------------|
 //! | 0..4   | magic      | `TGAM`                                                                         |
 //! | 4      | version    | 1                                                                              |
-//! | 5      | role       | 0: the array has data alone; 1: parity that rotates over the members           |
-//! | 6..8   | records    | how many follow                                                                |
+//! | 5      | role       | 0: the array has no parity; 1: parity that rotates over the members            |
+//! | 6..8   | records    | number of records                                                              |
 //! | 8..24  | array      | as in the name of the member's volume                                          |
 //! | 24..28 | index      | place of the member                                                            |
 //! | 28..32 | members    | number of members                                                              |
 //! | 32..40 | epoch      | of the array                                                                   |
 //! | 40..48 | complete   | generations up to this one were complete on all members, or dropped            |
-//! | 60..64 | CRC-32     | of bytes 0..60 and of the records, as UBI has it                               |
+//! | 60..64 | CRC-32     | of bytes 0..60 and of the records, same variant as UBI                         |
 //! | 64..   | records    | 12 bytes each: a LEB (4), and the generation (8) up to which it was given up   |
 //!
-//! Big-endian; bytes not listed are zero. There is a page only once all members have their mark. Spec: `docs/formats/array.md`.
+//! Big-endian; bytes not listed are zero. A page is written only once all members are marked. Spec:
+//! `docs/formats/array.md`.
 
 use media::{Leb, index};
 use ubi::format::crc32;
@@ -28,21 +29,21 @@ const ROLE_PARITY: u8 = 1;
 const HEADER_BYTES: usize = 64;
 const RECORD_BYTES: usize = 12;
 
-/// A LEB that was unmapped: no block of it with this generation, or an earlier one, counts any more.
+/// An unmapped LEB: blocks of it with this generation or an earlier one no longer count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unmapped {
     pub(crate) leb: Leb,
     pub(crate) generation: u64,
 }
 
-/// A page of a mark that a later version of this program wrote.
+/// A page of a dirty mark written by a later version of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownMark {
     pub(crate) version: u8,
     pub(crate) role: u8,
 }
 
-/// A page of a mark.
+/// A page of a dirty mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MarkPage {
     pub(crate) array: u128,
@@ -89,7 +90,8 @@ impl MarkPage {
         page
     }
 
-    /// `None` for anything that is not a page of a mark, and for a damaged one; an error for one of a version that is not known.
+    /// Returns `None` for a damaged page or anything else that is not a page of a mark, and an error for an unknown
+    /// version.
     pub(crate) fn decode(page: &[u8]) -> Result<Option<Self>, UnknownMark> {
         let Some(head) = page.get(..HEADER_BYTES) else {
             return Ok(None);

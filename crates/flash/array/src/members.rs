@@ -1,4 +1,4 @@
-//! The members of an array with their clocks, and requests that start on several of them at the same moment.
+//! The members of an array with their clocks, and requests that start on several of them simultaneously.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use media::Clock;
 
 use crate::executor::Executor;
 
-/// Devices or volumes that work in parallel, and the time of the whole.
+/// Devices or volumes that work in parallel, with the array's clock.
 ///
-/// A request starts on all members that it needs at the time of the whole, and the whole's time is then that of the last of
-/// them. In real time clocks are moved by the edge below, and this changes nothing.
+/// A request starts on all members that it needs at the array's time, and then advances that time to the last member's.
+/// In real time the host adapter below moves the clocks, and this has no effect.
 #[derive(Debug)]
 pub(crate) struct Members<M: ?Sized> {
-    /// `None` for a member that is absent: it has no part in any request.
+    /// `None` for an absent member: it takes part in no request.
     members: Vec<Option<(Arc<M>, Clock)>>,
     clock: Clock,
     executor: Executor,
@@ -45,12 +45,12 @@ impl<M: Send + Sync + ?Sized + 'static> Members<M> {
         self.clock.clone()
     }
 
-    /// The members that are present.
+    /// Iterates over the present members.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<M>> {
         self.members.iter().flatten().map(|(member, _)| member)
     }
 
-    /// The places of the members that are present.
+    /// Iterates over the places of the present members.
     pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
         let places = self.members.iter().enumerate();
         places.filter_map(|(place, member)| member.is_some().then_some(place))
@@ -72,8 +72,8 @@ impl<M: Send + Sync + ?Sized + 'static> Members<M> {
             .expect("requests are made of members that are present")
     }
 
-    /// Runs `action` on each named member with its input, all starting at the same moment; returns what they gave in the
-    /// order of the inputs. No member may be named twice.
+    /// Runs `action` on each listed member with its input, all starting simultaneously. Returns the results in the
+    /// order of the inputs. A member may be listed only once.
     pub(crate) fn together<T: Send + 'static, R: Send + 'static>(
         &self,
         inputs: Vec<(usize, T)>,
@@ -95,7 +95,7 @@ impl<M: Send + Sync + ?Sized + 'static> Members<M> {
         results
     }
 
-    /// Runs `action` on all members that are present at the same moment.
+    /// Runs `action` on all present members simultaneously.
     pub(crate) fn on_all<R: Send + 'static>(
         &self,
         action: impl Fn(&M) -> R + Send + Copy + 'static,

@@ -1,4 +1,5 @@
-//! Which devices are the members of an array, which one of an array with parity is left out, and what they know of its past. Nothing is written.
+//! Identifies the members of an array among the given devices, the one that an array with parity leaves out, and the
+//! array's history. Writes nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::executor::Execution;
 use crate::history::{History, judge};
 use crate::identity::{IdentityError, MemberIdentity, Redundancy};
 
-/// The volume of a member, by its volume table.
+/// A member's volume, as described by its volume table.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) device: Arc<str>,
@@ -20,41 +21,41 @@ pub(crate) struct Found {
     pub(crate) update_marker: bool,
 }
 
-/// A member that is there.
+/// A member that is present.
 #[derive(Debug)]
 pub(crate) struct Present<N> {
-    /// Its place among the devices that were given.
+    /// Its position among the given devices.
     given: usize,
     pub(crate) scanned: Scanned<N>,
     pub(crate) clock: Clock,
     pub(crate) found: Found,
 }
 
-/// A member that an array with parity goes on without.
+/// The absent member of a degraded array with parity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
     /// Its place.
     pub place: usize,
-    /// Why: it was not given, can't be read, or is refused.
+    /// The reason: it was not given, can't be read, or is refused.
     pub why: String,
 }
 
-/// The members of an array, and what they know of its past.
+/// The members of an array, and its history.
 pub(crate) struct Membership<N> {
-    /// In their order; with them the one that is being rebuilt.
+    /// In their order, including the one that is being rebuilt.
     pub(crate) present: Vec<Present<N>>,
     pub(crate) absent: Option<Absent>,
-    /// The place of a new member whose rebuild was cut, and is taken up: it has all that the array wrote since.
+    /// The place of a new member whose interrupted rebuild is resumed: it has everything that the array wrote since.
     pub(crate) rebuilding: Option<usize>,
-    /// A device whose rebuild can't be taken up.
+    /// A device whose rebuild can't be resumed.
     pub(crate) outdated: Option<N>,
     pub(crate) history: History,
 }
 
-/// A new member whose rebuild did not end.
+/// The reason given for a new member whose rebuild is not finished.
 const UNFINISHED: &str = "its rebuild did not end";
 
-/// Scans `devices`, which are given in their order, and holds them against one another. The one at `unfinished_at` has to be readable.
+/// Scans `devices`, given in their order, and compares them. The one at `unfinished_at` must be readable.
 pub(crate) fn gather<N: Nand>(
     devices: Vec<N>,
     unfinished_at: Option<usize>,
@@ -66,7 +67,7 @@ pub(crate) fn gather<N: Nand>(
         .iter()
         .map(|device| (device.name(), device.clock()))
         .collect();
-    // The decisions rest on the present content of all members, so that has to survive a crash of the host.
+    // Decisions are based on the current content of all members, so it must survive a crash of the host.
     for host in devices.iter().filter_map(Nand::host) {
         host.sync().map_err(AttachError::from)?;
     }
@@ -172,7 +173,7 @@ pub(crate) fn gather<N: Nand>(
     })
 }
 
-/// The history by the members that are not refused. Those that are have to be `adopted`, and no others.
+/// Reads the history from the members that are not refused. The refused ones must be exactly the `adopted` ones.
 fn history_without<N: Nand>(adopted: &[u32], present: &mut [Present<N>]) -> Result<History, ArrayError> {
     let label = present[0].found.identity.label.clone();
     let mut refused = Vec::new();
@@ -210,7 +211,7 @@ fn history_without<N: Nand>(adopted: &[u32], present: &mut [Present<N>]) -> Resu
     }
 }
 
-/// Scans all devices, each on a thread of its own where the array has threads. In virtual time they are parallel anyway:
+/// Scans all devices, each in its own thread if the array has threads. In virtual time they run in parallel anyway:
 /// each has its own clock.
 fn scan_all<N: Nand>(
     devices: Vec<N>,
@@ -238,7 +239,7 @@ fn scan_all<N: Nand>(
     }
 }
 
-/// Reads the identity of a member in the name of its volume, and whether its rebuild did not end.
+/// Reads a member's identity from the name of its volume, and whether its rebuild is unfinished.
 fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<(Found, bool), ArrayError> {
     let mut volumes = (0..)
         .zip(member.volumes())
@@ -265,7 +266,8 @@ fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<(Found, bo
     }
 }
 
-/// Checks that members belong to one array, in their order, and that none is missing, or one that parity makes up for: its place.
+/// Checks that members belong to one array and are in order, and that none is missing except one that parity can
+/// replace: returns its place.
 fn check_membership(found: &[(usize, &Found)], devices: usize) -> Result<Option<u32>, ArrayError> {
     let first = found[0].1;
     let label = || first.identity.label.clone();
@@ -307,7 +309,7 @@ fn check_membership(found: &[(usize, &Found)], devices: usize) -> Result<Option<
             redundancy: first.identity.redundancy,
         });
     }
-    // Where a device is left out, those after it move up.
+    // If a device is omitted, those after it move up.
     let moved_up = |given: usize| match missing.first() {
         Some(absent) if devices < index(expected) && given >= index(*absent) => given + 1,
         _ => given,

@@ -1,18 +1,19 @@
 //! The MTD proxy middleware (seeds/001 section 3.1, figure 2): p Nand devices behind one Nand.
 //!
-//! A block of the proxy is the block of the same number of every member; its pages go round robin ([`Stripe`]). The page
-//! and sub-page are the members', a block has p times the pages, and the number of blocks is that of the smallest
-//! member. A block is bad when it is bad on any member; marking it marks every member's.
+//! A block of the proxy consists of the blocks with the same number on every member; its pages go round robin
+//! ([`Stripe`]). Page and sub-page size are the members', a block has p times the pages, and the number of blocks is
+//! that of the smallest member. A block is bad if it is bad on any member; marking it marks every member's.
 //!
-//! # What holds after a power cut
-//! A program of several pages goes by windows of p pages from its first one, which are on p different members: none is
-//! begun before the one below it is complete on all members. So a cut leaves at most one torn window, in which any pages may
-//! be missing. That is why [`NandGeometry::write_unit_bytes`] of the proxy is p pages: who recovers must expect a hole
-//! inside them. The paper is silent about this.
+//! # Guarantees after a power cut
+//! A program of several pages proceeds in windows of p pages, counted from its first page; the pages of a window are on
+//! p different members. No window is begun before the previous one is complete on all members. So a cut leaves at most
+//! one torn window, in which any subset of the pages may be missing. That is why [`NandGeometry::write_unit_bytes`] of
+//! the proxy is p pages: recovery must expect a hole inside such a unit. The paper does not cover this.
 //!
 //! # Errors
-//! A failure of a member is told with the proxy's block and page and the member's own error as the device's name, so that
-//! UBI above can move the data and retire the whole block. Pages of the same window on other members may be programmed.
+//! A member's failure is reported with the proxy's block and page, and with the member's own error as the device's
+//! name, so that UBI above can move the data and retire the whole block. Pages of the same window on other members may
+//! be programmed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +24,7 @@ use crate::executor::{Execution, Executor};
 use crate::members::Members;
 use crate::stripe::{MemberRange, Stripe};
 
-/// A device that takes one operation at a time.
+/// A device that executes one operation at a time.
 struct Member(Mutex<Box<dyn Nand>>);
 
 impl Member {
@@ -43,13 +44,13 @@ pub struct Proxy {
     members: Members<Member>,
     geometry: NandGeometry,
     stripe: Stripe,
-    /// First offset of each block that may be programmed, as far as this proxy knows: members can't see that a page
-    /// of a neighbour was skipped.
+    /// First programmable offset of each block, as far as this proxy knows: members can't detect that a page of another
+    /// member was skipped.
     next: Vec<u32>,
 }
 
 impl Proxy {
-    /// Makes one device of `members`, in this order.
+    /// Combines `members` into one device, in this order.
     pub fn new(members: Vec<Box<dyn Nand>>, execution: Execution) -> Result<Self, ProxyError> {
         let (name, geometry) = common_geometry(&members)?;
         let count = u32::try_from(members.len()).map_err(|_| ProxyError::NoMembers)?;
@@ -64,13 +65,13 @@ impl Proxy {
         })
     }
 
-    /// The proxy's page of a page of a member.
+    /// Converts a page of a member to the proxy's page.
     fn page_of_member(&self, member: usize, page: Page) -> Page {
         let member = u32::try_from(member).expect("members were counted in 32 bits");
         Page(page.0 * self.stripe.members() + member)
     }
 
-    /// Tells a member's failure in the proxy's terms.
+    /// Converts a member's error to the proxy's terms.
     fn as_own(&self, member: usize, error: NandError) -> NandError {
         let device: Arc<str> = format!("{} (member {member})", self.name).into();
         match error {
@@ -135,7 +136,7 @@ impl Proxy {
     }
 }
 
-/// The failure that matters most: a loss of power before all, then the lowest member's.
+/// The most important failure: a power cut if there is one, else that of the lowest member.
 fn first_error(
     results: impl Iterator<Item = (usize, Result<(), NandError>)>,
 ) -> Result<(), (usize, NandError)> {
@@ -268,7 +269,7 @@ impl Nand for Proxy {
     }
 }
 
-/// Those of all members.
+/// The hosts of all members.
 #[derive(Debug)]
 struct Hosts(Vec<Arc<dyn Host>>);
 

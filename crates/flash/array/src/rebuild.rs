@@ -1,11 +1,12 @@
-//! A new member of an array with parity, made from the others.
+//! Rebuilds a member of an array with parity on a new device.
 //!
-//! The new device is formatted with a volume whose name does not make it a member yet, and gets a mark of the array, for which Linux refuses it.
-//! The array is open for writing meanwhile, with the new device in its place: it lacks its share of every LEB, and gets everything that is written.
-//! Each share is made anew ([`VirtualVolume::mend`]), and last the volume gets the name of a member. Until then the mark stays, also when the array is closed.
+//! The new device is formatted with a volume whose name does not make it a member yet, and gets a dirty mark of the
+//! array, so that Linux refuses it. The array is open for writing meanwhile, with the new device in its place: the
+//! device lacks its share of every LEB, and receives all writes. Each share is restored ([`VirtualVolume::mend`]);
+//! finally the volume gets the name of a member. The mark stays to the end, even if the array is closed.
 //!
-//! A rebuild that a power cut or a kill interrupts is taken up where it ended as long as the array was not opened for writing without the device:
-//! then its epoch is that of the array. Each share with the generation of its LEB is there, and the others are lost ([`crate::resolve`]).
+//! An interrupted rebuild is resumed if the array was not opened for writing without the device since: then their
+//! epochs match. Shares with the generation of their LEB are kept, and the others are lost ([`crate::resolve`]).
 //!
 //! [`VirtualVolume::mend`]: crate::VirtualVolume::mend
 
@@ -25,27 +26,28 @@ use crate::virtual_volume::Mended;
 
 /// A device that takes the place of a member.
 pub struct NewMember<'a, N> {
-    /// The device; all that it holds is lost, but for a rebuild that was cut.
+    /// The device. Its content is lost, unless it is an interrupted rebuild.
     pub device: N,
     /// The place of the member, from 0.
     pub place: usize,
-    /// A number that all of its blocks get, and that no other image should have; not 0.
+    /// Image sequence number of its blocks, unique to this image; not 0.
     pub image_sequence: u32,
-    /// Told of every block that is formatted.
+    /// Called for every formatted block.
     pub progress: &'a mut dyn FnMut(Peb),
 }
 
 /// The result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// LEBs of which the new member has its share.
+    /// Number of LEBs whose share was restored.
     pub lebs: u32,
-    /// LEBs of which it could not be made, since another member can't read its own.
+    /// LEBs whose share could not be restored, since another member can't read its own.
     pub incomplete: Vec<Leb>,
 }
 
-/// Opens an array with parity for writing with a new device in the place of one member. `devices` are the others, in their order. The device is
-/// formatted, unless a rebuild onto it was cut and can be taken up. [`Array::rebuild`] does the rest.
+/// Opens an array with parity for writing, with a new device in the place of one member. `devices` are the other
+/// members, in their order. The device is formatted, unless it holds an interrupted rebuild that can be resumed.
+/// [`Array::rebuild`] does the rest.
 pub fn with_new_member<N: Nand + 'static>(
     devices: Vec<N>,
     new: NewMember<'_, N>,
@@ -62,27 +64,27 @@ pub fn with_new_member<N: Nand + 'static>(
     })
 }
 
-/// How far a rebuild is.
+/// Progress of a rebuild.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// All LEBs below this one were tried.
+    /// All LEBs below this one have been tried.
     next: u32,
     lebs: u32,
 }
 
-/// A step of a rebuild.
+/// Result of a step of a rebuild.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RebuildStep {
     /// The new member has its share of this LEB, unless another member can't read its own.
     Tried(Leb),
-    /// The new member is a member.
+    /// The rebuild is finished: the new device is a member.
     Ended(Rebuilt),
     /// No member is being rebuilt.
     Idle,
 }
 
 impl<N: Nand + 'static> Array<N> {
-    /// Makes all shares that the new member lacks, and makes it a member. `progress` is told of every LEB.
+    /// Restores all shares that the new member lacks, and makes it a member. Calls `progress` for every LEB.
     pub fn rebuild(&self, progress: &mut dyn FnMut(Leb)) -> Result<Rebuilt, ArrayError> {
         loop {
             match self.rebuild_step()? {
@@ -93,7 +95,7 @@ impl<N: Nand + 'static> Array<N> {
         }
     }
 
-    /// LEBs of which the new member lacks its share.
+    /// LEBs whose share the new member lacks.
     #[must_use]
     pub fn lebs_to_rebuild(&self) -> Vec<Leb> {
         let Some(place) = self.rebuilding() else {
@@ -105,9 +107,10 @@ impl<N: Nand + 'static> Array<N> {
             .collect()
     }
 
-    /// Makes the next share that the new member lacks; without one, makes it a member. The array may be used meanwhile.
+    /// Restores the next share that the new member lacks, or makes it a member if it lacks no more. The array may be
+    /// used meanwhile.
     pub fn rebuild_step(&self) -> Result<RebuildStep, ArrayError> {
-        // Held to the end: steps are taken one after the other.
+        // Held to the end: steps run one at a time.
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(place) = self.rebuilding() else {
             return Ok(RebuildStep::Idle);
@@ -137,7 +140,7 @@ impl<N: Nand + 'static> Array<N> {
     }
 }
 
-/// Whether a device holds a member at this place whose rebuild did not end.
+/// Whether a device holds an unfinished rebuild of the member at this place.
 pub(crate) fn is_of_rebuild<N: Nand>(device: &mut N, place: usize) -> bool {
     let options = AttachOptions::linux(Access::ReadOnly);
     ubi::scan(device, options).is_ok_and(|scanned| {
@@ -152,7 +155,7 @@ pub(crate) fn is_of_rebuild<N: Nand>(device: &mut N, place: usize) -> bool {
     })
 }
 
-/// Refuses a rebuild for which the others don't have all that it takes.
+/// Refuses a rebuild unless the array has parity and the member at `place` is the absent one.
 pub(crate) fn check_rebuild(
     identity: &MemberIdentity,
     absent: Option<&Absent>,
@@ -177,7 +180,7 @@ pub(crate) fn check_rebuild(
     }
 }
 
-/// Formats a device that is to become a member, with `lebs` LEBs.
+/// Formats a device that will become a member, with `lebs` LEBs.
 pub(crate) fn format_new_member<N: Nand>(
     new: NewMember<'_, N>,
     identity: &MemberIdentity,
@@ -206,7 +209,7 @@ pub(crate) fn format_new_member<N: Nand>(
     Ok(ubi)
 }
 
-/// The shares of a member of all LEBs that others have mapped.
+/// A member's shares of all LEBs that other members have mapped.
 pub(crate) fn all_shares<N: Nand>(members: &[Slot<N>], member: usize) -> Result<Vec<LostShare>, ArrayError> {
     let mut shares = Vec::new();
     let present = || members.iter().flatten().map(|(volume, _)| volume);
@@ -225,7 +228,8 @@ pub(crate) fn all_shares<N: Nand>(members: &[Slot<N>], member: usize) -> Result<
 fn is_mapped<N: Nand>(volume: &UbiVolume<N>, leb: Leb) -> Result<bool, ArrayError> {
     match volume.is_mapped(leb) {
         Ok(is_mapped) => Ok(is_mapped),
-        // An update did not end: nobody reads or writes the volume before another one does, and that maps all LEBs anew.
+        // An update was interrupted: the volume can't be read or written before another update, which maps all LEBs
+        // anew.
         Err(VolumeError::Unusable { .. }) => Ok(false),
         Err(source) => Err(ArrayError::Rebuild {
             label: volume.name().to_string(),

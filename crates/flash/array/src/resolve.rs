@@ -180,7 +180,7 @@ pub(crate) enum Parity {
     None,
     /// All members are present, so one share per LEB may be missing.
     Complete,
-    /// Degraded: a member is absent, and parity replaces it.
+    /// A member is absent, and parity replaces it.
     Degraded,
 }
 

@@ -1,21 +1,22 @@
-//! Rotating parity, as arithmetic: the layout of a row, and a page computed from the others of its row.
+//! Rotating parity, as arithmetic: the layout of a row, and the computation of a page from the others of its row.
 //!
-//! A row of `p` members has `p - 1` pages of data and one of parity. The parity of row `r` is on member `p - 1 - r mod p`, and the
-//! data follows it in the order of the members, wrapped around. So data page `i` of a LEB is on member `i mod p`, in row `i / (p - 1)`:
-//! neighbouring pages are on neighbouring members, and a long read keeps all of them busy.
+//! With `p` members a row has `p - 1` data pages and one parity page. The parity of row `r` is on member `p - 1 - r mod
+//! p`, and the data follows it in member order, wrapping around. So data page `i` of a LEB is on member `i mod p`, in
+//! row `i / (p - 1)`: neighbouring pages are on neighbouring members, and a long read keeps all of them busy.
 //!
-//! The complement of the parity page is the XOR of the complements of the data pages, so that a row of erased pages is consistent.
+//! The complement of the parity page is the XOR of the complements of the data pages, so that a row of erased pages is
+//! consistent.
 
 use media::index;
 
-/// Layout of an array of `members` devices with pages of `page_bytes` and rotating parity.
+/// Layout of an array with rotating parity, of `members` devices with pages of `page_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rotation {
     members: u32,
     page_bytes: u32,
 }
 
-/// Bytes of one data page: in which row and member, where there, and where in the caller's buffer.
+/// A part of one data page: its row and member, and its position in the page and in the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataPart {
     pub(crate) row: u32,
@@ -44,17 +45,17 @@ impl Rotation {
         (self.members - 1) * self.page_bytes
     }
 
-    /// The member with the parity of a row.
+    /// The member that holds the parity of a row.
     pub(crate) fn parity_of(&self, row: u32) -> usize {
         index(self.members - 1 - row % self.members)
     }
 
-    /// The member with a data page of a LEB.
+    /// The member that holds a data page of a LEB.
     fn member_of(&self, page: u32) -> usize {
         index(page % self.members)
     }
 
-    /// Cuts `len` bytes from `offset` of a LEB at the ends of pages.
+    /// Splits `len` bytes from `offset` of a LEB at page boundaries.
     pub(crate) fn parts(&self, offset: u32, len: usize) -> impl Iterator<Item = DataPart> + use<> {
         let rotation = *self;
         let (mut here, mut at) = (offset, 0);
@@ -78,10 +79,10 @@ impl Rotation {
         })
     }
 
-    /// The pages of each member for whole rows of `data` from `first_row` on.
+    /// Returns each member's pages for the whole rows of `data`, the first of which is `first_row`.
     ///
     /// # Panics
-    /// When `data` does not consist of rows.
+    /// When `data` does not consist of whole rows.
     pub(crate) fn encode(&self, first_row: u32, data: &[u8]) -> Vec<Vec<u8>> {
         assert_eq!(data.len() % index(self.row_bytes()), 0, "rows are written whole");
         let rows = data.len() / index(self.row_bytes());
@@ -100,7 +101,7 @@ impl Rotation {
     }
 }
 
-/// The page of a row that follows from all others, data or parity.
+/// Computes the missing page of a row, data or parity, from all others.
 pub(crate) fn missing_page<'a>(others: impl Iterator<Item = &'a [u8]>, page_bytes: usize) -> Vec<u8> {
     let mut page = vec![0xFF; page_bytes];
     for other in others {

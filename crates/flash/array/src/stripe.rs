@@ -1,27 +1,28 @@
 //! Round-robin striping of pages over members (seeds/001 section 3.2.1), as arithmetic.
 //!
-//! Page `i` of the whole is page `i / p` of member `i mod p`. A row is the `p` pages that lie at the same place of
-//! each member. Within a member, the pages of any range of the whole are consecutive: a range has one piece a member.
+//! Page `i` of the array is page `i / p` of member `i mod p`. A row is the `p` pages at the same position of each
+//! member. Within a member, the pages of any range of the array are consecutive: a range has at most one piece per
+//! member.
 //!
-//! Bytes of a page stay together, so ranges need no alignment.
+//! Ranges need no alignment: a page is never split between members.
 
 use media::index;
 
-/// Layout of an array of `members` devices with pages of `page_bytes`. Neither is 0.
+/// Layout of an array of `members` devices with pages of `page_bytes`, both nonzero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
     members: u32,
     page_bytes: u32,
 }
 
-/// The piece of a range that one member holds: consecutive there.
+/// A member's piece of a range, consecutive on that member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberRange {
     /// The member, from 0.
     pub member: usize,
     /// First byte within the member's block.
     pub offset: u32,
-    /// Bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub len: usize,
 }
 
@@ -40,13 +41,13 @@ impl Stripe {
         self.members
     }
 
-    /// Bytes of one row: a page of each member.
+    /// Bytes of one row: one page of each member.
     #[must_use]
     pub const fn row_bytes(&self) -> u32 {
         self.members * self.page_bytes
     }
 
-    /// The member that holds byte `offset`, and where.
+    /// The member that holds byte `offset`, and its offset there.
     #[must_use]
     pub fn locate(&self, offset: u32) -> (usize, u32) {
         let page = offset / self.page_bytes;
@@ -57,13 +58,13 @@ impl Stripe {
         )
     }
 
-    /// Whether all `len` bytes from `offset` are in one page.
+    /// Whether the `len` bytes from `offset` lie within one page.
     #[must_use]
     pub fn is_one_page(&self, offset: u32, len: usize) -> bool {
         index(offset % self.page_bytes) + len <= index(self.page_bytes)
     }
 
-    /// The pieces of `len` bytes from `offset`, one for each member that has any, in the order of the members.
+    /// The pieces of `len` bytes from `offset`, one for each member involved, in member order.
     #[must_use]
     pub fn pieces(&self, offset: u32, len: usize) -> Vec<MemberRange> {
         let mut pieces: Vec<Option<MemberRange>> = vec![None; index(self.members)];
@@ -83,7 +84,7 @@ impl Stripe {
         pieces.into_iter().flatten().collect()
     }
 
-    /// Cuts `len` bytes from `offset` at the ends of rows: `(offset, bytes)` of each cut, in order.
+    /// Splits `len` bytes from `offset` at row boundaries: `(offset, bytes)` of each part, in order.
     pub fn rows(&self, offset: u32, len: usize) -> impl Iterator<Item = (u32, usize)> + use<> {
         let row = self.row_bytes();
         let (mut at, mut left) = (offset, len);
@@ -99,15 +100,15 @@ impl Stripe {
         })
     }
 
-    /// Cuts `len` bytes from `offset` after every `p` pages, counted from the page of `offset`: of such a window no two
-    /// pages are on one member, wherever it begins. `(offset, bytes)` of each, in order.
+    /// Splits `len` bytes from `offset` after every `p` pages, counted from the page of `offset`: no two pages of such
+    /// a window are on one member, wherever it begins. `(offset, bytes)` of each, in order.
     pub fn windows(&self, offset: u32, len: usize) -> impl Iterator<Item = (u32, usize)> + use<> {
         let shift = offset / self.page_bytes % self.members * self.page_bytes;
         self.rows(offset - shift, len)
             .map(move |(at, bytes)| (at + shift, bytes))
     }
 
-    /// Splits `data`, which lies at `offset` of the whole, into the members' pieces with their bytes.
+    /// Splits `data` at `offset` of the array into the members' pieces with their bytes.
     #[must_use]
     pub fn scatter(&self, offset: u32, data: &[u8]) -> Vec<(MemberRange, Vec<u8>)> {
         let mut pieces: Vec<_> = self
@@ -127,7 +128,7 @@ impl Stripe {
         pieces
     }
 
-    /// Puts the bytes of one member's piece of the range of `out` at `offset` into their places.
+    /// Copies the bytes of one member's piece to their positions in `out`, which is a range of the array at `offset`.
     pub fn gather(&self, offset: u32, out: &mut [u8], piece: MemberRange, bytes: &[u8]) {
         let mut taken = 0;
         for part in self
@@ -162,7 +163,7 @@ impl Stripe {
     }
 }
 
-/// Bytes of one page: in which member, where there, and where in the caller's buffer.
+/// A part of one page: its member, the offset there, and its position in the caller's buffer.
 struct Part {
     member: usize,
     offset: u32,
