@@ -184,7 +184,7 @@ impl Evidence {
 
     /// Marks made redundant by others of this member. Kept are the last mark of the array's epoch (or, without one, of
     /// an interrupted opening, so that Linux keeps refusing the member), the marks of the last epoch with pages, which
-    /// hold all that is known, and those with `alone` set.
+    /// hold all that is known, and marks written when the member was attached without its array.
     fn redundant_marks(&self, epoch: u64) -> Vec<Peb> {
         let last = |is_of: &dyn Fn(&Mark) -> bool| {
             let of = self.marks.iter().filter(|mark| is_of(mark));

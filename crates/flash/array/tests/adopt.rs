@@ -1,5 +1,5 @@
-//! Members that an array refuses are taken back: what fits the other members counts, the rest is lost and told, and power cuts meanwhile cost
-//! nothing more.
+//! Adoption of refused members: content that matches the other members counts, the rest is lost and reported, and power
+//! cuts meanwhile lose nothing more.
 
 #[expect(dead_code, reason = "damage and parity are for other tests")]
 mod support;
@@ -23,7 +23,7 @@ fn whole(members: usize, byte: u8) -> Vec<u8> {
     vec![byte; members * 6 * PAGE]
 }
 
-/// LEBs 3, 4 and 5 with content.
+/// An array with content in LEBs 3, 4 and 5.
 fn filled(members: usize) -> Vec<SimNand> {
     let chips = on_supply(&array_of(members), &PowerSupply::new());
     let array = open(&chips);
@@ -37,7 +37,7 @@ fn filled(members: usize) -> Vec<SimNand> {
     taken(&chips)
 }
 
-/// Then LEB 3 is changed, 5 unmapped and 7 written.
+/// Changes LEB 3, unmaps 5 and writes 7.
 fn used_on(chips: &[SimNand], closed: bool) -> Vec<SimNand> {
     let members = chips.len();
     let chips = on_supply(chips, &PowerSupply::new());
@@ -54,7 +54,7 @@ fn used_on(chips: &[SimNand], closed: bool) -> Vec<SimNand> {
     taken(&chips)
 }
 
-/// LEBs 3 and 7 lost the share of a member, LEB 4 is whole, 5 is not mapped.
+/// Checks that LEBs 3 and 7 lost the share of a member, LEB 4 is whole, and 5 is not mapped.
 fn holds_the_rest(array: &Array<Chip>, members: usize, adopted: usize, what: &str) {
     let volume = array.volume();
     let lost = |leb| LostShare {
@@ -164,7 +164,8 @@ fn only_members_that_are_refused_can_be_adopted() {
     assert_eq!(supply.writes(), 0, "a refused array was written to");
 }
 
-/// Every program and erase of an adoption is cut: the member is still refused and can be adopted, or it is a member.
+/// Every program and erase of an adoption is cut: afterwards the member is either still refused and can be adopted, or
+/// it is a member.
 #[test]
 fn a_power_cut_during_an_adoption_costs_nothing_more() {
     for closed in [true, false] {
@@ -204,8 +205,8 @@ fn a_power_cut_during_an_adoption_costs_nothing_more() {
     }
 }
 
-/// The numbers of generations began again below those of LEBs that were unmapped, so that a block of a stale member had the generation of a LEB
-/// that was written since, and was adopted as a part of it.
+/// After a close, generations restarted below those of unmapped LEBs, so a stale member's block had the generation of a
+/// LEB written since, and was adopted as a part of it.
 #[test]
 fn a_generation_is_not_used_again_after_a_close() {
     let earlier = filled(2);

@@ -1,5 +1,5 @@
-//! One block of one member is damaged: its VID header, one page of its data, or all of it. What is on the other members stays, what was lost is
-//! an error, and whoever attaches is told. Then the array is used, and all of it holds still.
+//! One block of one member is damaged: its VID header, one data page, or all of it. The content on the other members
+//! stays readable, lost data is an error, and the attach reports it. Then the array is used, and the same still holds.
 
 #[expect(dead_code, reason = "parity is for other tests")]
 mod support;
@@ -26,7 +26,7 @@ fn pages(prng: &mut Prng, most: u64) -> Vec<u8> {
     data
 }
 
-/// Fills an array, changes, unmaps and writes. Ends where power goes.
+/// Fills an array, changes, unmaps and writes LEBs. Stops at a power cut.
 fn used(array: &Array<Chip>, prng: &mut Prng, steps: u32, lazily: bool) {
     let volume = array.volume();
     let pages_of_leb = u64::from(volume.geometry().leb_bytes) / 512;
@@ -58,7 +58,7 @@ fn contents(array: &Array<Chip>) -> Contents {
     (0..LEBS).map(|leb| (leb, read(leb))).collect()
 }
 
-/// The pages that can't be read without any damage.
+/// The pages that are unreadable without any damage.
 fn torn_pages(array: &Array<Chip>) -> BTreeSet<(u32, usize)> {
     let volume = array.volume();
     let pages = usize::try_from(volume.geometry().leb_bytes).expect("small") / PAGE;
@@ -70,7 +70,7 @@ fn torn_pages(array: &Array<Chip>) -> BTreeSet<(u32, usize)> {
     .collect()
 }
 
-/// In place of a page: all pages of a block.
+/// In place of a page number: all pages of a block.
 const WHOLE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ impl Damage {
         }
     }
 
-    /// Whether it hides a page of its block.
+    /// Whether the damage makes a page of its block unreadable.
     const fn hides(self, page: u32) -> bool {
         self.page <= VID_PAGE || self.page == WHOLE || self.page == page
     }
@@ -98,17 +98,17 @@ impl Damage {
 struct Judge {
     healthy: Vec<SimNand>,
     expected: Contents,
-    /// Pages of LEBs that power had torn already.
+    /// Pages of LEBs that a power cut had already torn.
     torn: BTreeSet<(u32, usize)>,
     in_force: Vec<Vec<Option<Peb>>>,
-    /// Nothing was under way, so that all can be told.
+    /// No operation was in progress, so all damage can be recognized.
     closed: bool,
     what: String,
 }
 
 impl Judge {
     fn of(healthy: Vec<SimNand>, what: String) -> Self {
-        // Read without a write to it.
+        // Attached read-only, so that nothing is written.
         let array = try_open(&on_supply(&healthy, &PowerSupply::new()), Access::ReadOnly).expect("attached");
         let devices = array.devices().iter();
         Self {
@@ -148,7 +148,7 @@ impl Judge {
         }
         let damaged = lost.map(|leb| (leb, header, page));
         self.compare(&array, member, damaged, resolution.rolled_back > 0, &what);
-        // Used, and closed, it holds all of it still.
+        // After use and a close, the array still has all of it.
         for leb in LEBS..LEBS + 2 {
             array.volume().leb_change(Leb(leb), &[0x22; PAGE]).expect("room");
         }
@@ -162,7 +162,7 @@ impl Judge {
         array.settle().expect("nothing fails");
         drop(array);
         let again = open(&chips);
-        // A damaged page of a block that was free is met by what is written there now.
+        // A damaged page in a formerly free block may be part of a LEB written since.
         let of_before = |share: &&LostShare| share.leb.0 < LEBS;
         let lost: Vec<&LostShare> = again.resolution().lost_shares.iter().filter(of_before).collect();
         assert_eq!(
@@ -171,7 +171,7 @@ impl Judge {
             "{what}: what is lost changed"
         );
         self.compare(&again, member, damaged, resolution.rolled_back > 0, &what);
-        // Replaced as a whole, nothing is lost.
+        // Once the LEBs are replaced as a whole, nothing is lost.
         for share in again.resolution().lost_shares.clone() {
             again.volume().leb_change(share.leb, &[0x33; PAGE]).expect("room");
         }
@@ -182,7 +182,8 @@ impl Judge {
         assert_eq!(lost, Vec::<&LostShare>::new(), "{what}");
     }
 
-    /// Two damages of an array that was closed: all that neither hides is right, and the rest is right or an error, also after it was used.
+    /// Two damages in a closed array: all data that neither hides is right, and the rest is right or an error, also
+    /// after further use.
     fn try_pair(&self, pair: [Damage; 2]) {
         let what = format!("{}, {pair:?}", self.what);
         let mut chips = self.healthy.clone();
@@ -219,7 +220,7 @@ impl Judge {
         }
     }
 
-    /// The LEB whose share a damaged block is.
+    /// The LEB whose share is in a damaged block.
     fn leb_of(&self, damage: Damage) -> Option<u32> {
         let mut lebs = (0..LEBS).zip(&self.in_force[damage.member]);
         lebs.find(|(_, of_leb)| **of_leb == Some(damage.peb))
@@ -256,8 +257,8 @@ impl Judge {
         }
     }
 
-    /// Whether what is left of a LEB tells damage of its block on a member from a power cut: the array was closed, or there is data behind the header that can all be read,
-    /// and data on another member.
+    /// Whether the remains of a LEB distinguish damage to a member's block from a power cut: the array was closed, or
+    /// the data behind the header is fully readable and another member has data, too.
     fn can_be_told(&self, leb: u32, member: usize) -> bool {
         if self.closed {
             return true;
@@ -276,7 +277,8 @@ impl Judge {
         bytes.iter().any(|byte| *byte != 0xFF)
     }
 
-    /// Whether a member's share of a LEB has a page of its own: without one nothing is lost, and nothing can be told from a cut.
+    /// Whether a member's share of a LEB has a written page: without one nothing is lost, and damage can't be
+    /// distinguished from a cut.
     fn has_data(&self, leb: u32, member: usize) -> bool {
         let bytes = self.expected[&leb].as_ref().expect("mapped");
         let members = self.healthy.len();
@@ -338,7 +340,7 @@ impl Judge {
     }
 }
 
-/// An array as it was left: closed, with all erases done or waiting, or cut.
+/// An array as left after a workload: closed, with all erases done or pending, or cut.
 fn left(members: usize, seed: u64) -> Vec<SimNand> {
     let supply = PowerSupply::new();
     let chips = on_supply(&array_of(members), &supply);
@@ -361,7 +363,8 @@ fn left(members: usize, seed: u64) -> Vec<SimNand> {
     taken(&chips)
 }
 
-/// Tries each damage that `pages` has of a block, a page or [`WHOLE`], of each block of each member. Returns how many there were.
+/// Tries each damage of each block of each member: `pages` lists its pages to damage, or [`WHOLE`]. Returns the number
+/// of damages.
 fn each_block_damaged(pages: impl Fn(&Judge, usize, Peb) -> Vec<u32>) -> usize {
     let seeds = if testkit::is_full() { 36 } else { 3 };
     let mut damages = 0;
@@ -384,10 +387,10 @@ fn each_block_damaged(pages: impl Fn(&Judge, usize, Peb) -> Vec<u32>) -> usize {
 #[test]
 #[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
 fn damage_of_one_page_costs_that_page_and_nothing_else() {
-    // The volume table of a member has copies of its own; `ubi` has tests of it.
+    // A member's volume table has its own copies; `ubi` tests them.
     let every = if testkit::is_full() { 1 } else { 3 };
     let damages = each_block_damaged(|judge, member, peb| {
-        // Bits that flip in an erased page are met by what is written there later.
+        // Bit-flips in an erased page affect only data that is written there later.
         (VID_PAGE..PAGES)
             .filter(|page| (page + peb.0) % every == 0 && judge.is_written(member, peb, *page))
             .collect()
@@ -411,7 +414,7 @@ fn two_damages_cost_what_each_hides_and_nothing_else() {
     let (seeds, pairs) = if testkit::is_full() { (24, 40) } else { (2, 12) };
     let mut tried = 0;
     for members in [2, 3, 4] {
-        // Those that were closed: in others, two damages can look like what a power cut leaves.
+        // Closed arrays only: in others, two damages can look like the result of a power cut.
         for seed in (0..seeds).map(|seed| 6 * seed) {
             let judge = Judge::of(left(members, seed), format!("{members} members, seed {seed}"));
             assert!(judge.closed);
@@ -433,7 +436,7 @@ fn two_damages_cost_what_each_hides_and_nothing_else() {
             for _ in 0..pairs {
                 let pair = [any(), any()];
                 let [first, second] = pair;
-                // Of so few blocks, two with damaged headers are taken for a chip that is broken as a whole.
+                // With this few blocks, two damaged headers are considered a failure of the whole chip.
                 if first.member == second.member && first.hides(PAGES) && second.hides(PAGES) {
                     continue;
                 }
@@ -445,8 +448,8 @@ fn two_damages_cost_what_each_hides_and_nothing_else() {
     println!("{tried} pairs");
 }
 
-/// A block that holds what it held before. Without parity nothing tells that pages were added to it since, so these read as erased; all else is right or an
-/// error.
+/// A block with its earlier content. Without parity, pages added to it since read as erased, undetected; everything
+/// else is right or an error.
 #[test]
 #[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
 fn a_block_of_an_older_copy_shows_no_other_content() {
@@ -470,7 +473,7 @@ fn a_block_of_an_older_copy_shows_no_other_content() {
                     tried += 1;
                     let array = match try_open(&on_supply(&chips, &PowerSupply::new()), Access::ReadWrite) {
                         Ok(array) => array,
-                        // The block had the volume table with the epoch.
+                        // The block held the volume table with the epoch.
                         Err(error) => {
                             assert!(error.to_string().contains("stale"), "{what}: {error}");
                             continue;
@@ -478,7 +481,7 @@ fn a_block_of_an_older_copy_shows_no_other_content() {
                     };
                     let told = &array.resolution().lost_shares;
                     for (leb, expected) in &judge.expected {
-                        // A LEB that was unmapped since is back with a part of what it held, and that is said.
+                        // A LEB that was unmapped since reappears with part of its content, and this is reported.
                         if expected.is_none() && told.iter().any(|share| share.leb.0 == *leb) {
                             continue;
                         }
@@ -506,7 +509,7 @@ fn a_block_of_an_older_copy_shows_no_other_content() {
     println!("{tried} blocks, {errors} errors, {erased} pages read as erased");
 }
 
-/// A member is a copy of an earlier time, whatever the array did since: it is refused, and nothing is written.
+/// A member is an older copy, whatever the array did since: it is refused, and nothing is written.
 #[test]
 #[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
 fn a_member_of_an_earlier_time_is_refused_whatever_happened_since() {
@@ -548,8 +551,8 @@ fn a_member_of_an_earlier_time_is_refused_whatever_happened_since() {
     println!("{stale} stale members");
 }
 
-/// Power went while the first change of a LEB was written on member 3, after the LEB was mapped; then the header of its empty block on member 0
-/// went. The change was taken with its torn share, and nobody said so.
+/// Power was cut while the first change of a LEB was written on member 3, after the LEB was mapped; then the header of
+/// its empty block on member 0 was damaged. The change was accepted with its torn share, and this was not reported.
 #[test]
 fn a_torn_first_change_is_not_taken_where_a_header_of_the_empty_leb_is_damaged() {
     let judge = Judge::of(left(4, 23), "4 members, seed 23".to_owned());
@@ -564,13 +567,14 @@ fn a_torn_first_change_is_not_taken_where_a_header_of_the_empty_leb_is_damaged()
     }
 }
 
-/// The block that is a LEB on a member now.
+/// A member's current block of a LEB.
 fn block_of(array: &Array<Chip>, member: usize, leb: Leb) -> Peb {
     let mapping = array.devices()[member].mapping(ubi::VolumeId(0));
     mapping[usize::try_from(leb.0).expect("few")].expect("mapped")
 }
 
-/// The first page of member 0 of a LEB, and how many shares are lost, after the VID header of `peb` of member 1 was damaged.
+/// Damages the VID header of `peb` on member 1. Returns the first page of a LEB, which is on member 0, and the lost
+/// shares.
 fn first_page_without(chips: &[Chip], peb: Peb, leb: Leb) -> (Vec<u8>, Vec<LostShare>) {
     chips[1]
         .lock()
@@ -615,8 +619,8 @@ fn a_last_map_behind_which_pages_were_written_was_complete() {
     assert_eq!(lost, [LostShare { leb, member: 1 }]);
 }
 
-/// Wear levelling or scrubbing moved a member's block, pages were added, and a page of the moved part goes before the old block is erased: the old block, which
-/// ends earlier, was taken.
+/// Wear levelling or scrubbing moved a member's block, pages were added, and a page of the copied part is damaged
+/// before the old block is erased: the old block, which ends earlier, was chosen.
 #[test]
 fn damage_of_a_moved_block_does_not_bring_the_block_of_before_back() {
     let chips = on_supply(&array_of(2), &PowerSupply::new());

@@ -1,5 +1,5 @@
-//! The epoch of an array: members that were left behind or used by themselves are refused by name, and power that goes while an array is
-//! opened or closed costs nothing.
+//! The epoch of an array: members that were left behind or used outside the array are refused by name, and a power cut
+//! while an array is opened or closed loses nothing.
 
 #[expect(dead_code, reason = "parity is for other tests")]
 mod support;
@@ -148,8 +148,8 @@ fn attaching_for_reading_writes_nothing() {
     }
 }
 
-/// Every program and erase of an opening, some use and a closing is cut, in three ways; then the array is attached for reading and for
-/// writing, used, and closed.
+/// Every program and erase of an opening, some use and a closing is cut in three ways; then the array is attached
+/// read-only and read-write, used, and closed.
 #[test]
 fn a_power_cut_while_an_array_is_opened_or_closed_costs_nothing() {
     let ways = [CutPoint::Before, CutPoint::Partway(300), CutPoint::After];
@@ -176,7 +176,7 @@ fn a_power_cut_while_an_array_is_opened_or_closed_costs_nothing() {
     }
 }
 
-/// Whether it ended before the cut.
+/// Returns whether it ended before the cut.
 fn opened_and_closed(chips: &[SimNand], filled: bool, cut: u64, way: CutPoint) -> bool {
     let what = format!("{} members, filled {filled}, cut {cut}, {way:?}", chips.len());
     let supply = PowerSupply::new();
@@ -232,7 +232,8 @@ fn opened_and_closed(chips: &[SimNand], filled: bool, cut: u64, way: CutPoint) -
     ended.is_ok()
 }
 
-/// In an array that was closed, nothing was under way: whatever a damaged block held is said to be lost, also where it was the last of all.
+/// In a closed array no operation was in progress: the content of a damaged block is always reported as lost, even if
+/// it was written last.
 #[test]
 fn after_a_close_a_damaged_header_is_always_said() {
     for members in [2, 3] {
@@ -250,7 +251,7 @@ fn after_a_close_a_damaged_header_is_always_said() {
     }
 }
 
-/// The marks of one member are damaged, block by block and page by page: the array is attached, and has its content.
+/// The dirty marks of one member are damaged, block by block and page by page: the array is attached with its content.
 #[test]
 fn damage_of_a_mark_costs_nothing() {
     for members in [1, 2, 3] {
@@ -283,7 +284,7 @@ fn is_mark(chip: &SimNand, peb: Peb) -> bool {
     raw[..4] == *b"UBI!" && raw[8..12] == ubi::format::MARK_VOLUME.to_be_bytes()
 }
 
-/// More LEBs are unmapped than a mark has pages: the next one takes over, whenever power goes.
+/// More LEBs are unmapped than a mark has pages: the next mark takes over, wherever power is cut.
 #[test]
 fn unmapped_lebs_stay_unmapped_when_marks_are_full() {
     let chips = array_of(2);
@@ -324,7 +325,8 @@ fn unmapped_lebs_stay_unmapped_when_marks_are_full() {
     assert!(cut > 100, "{cut}");
 }
 
-/// Power goes in 40 openings in a row, once all members have their mark: each left a mark, until no block was free for another.
+/// Power is cut in 40 openings in a row, once all members are marked: each left a mark behind, until no block was free
+/// for another.
 #[test]
 fn openings_that_are_cut_again_and_again_take_no_more_blocks() {
     let full = on_supply(&array_of(2), &PowerSupply::new());
@@ -343,7 +345,7 @@ fn openings_that_are_cut_again_and_again_take_no_more_blocks() {
             time: CutTime::Write(2 + round % 5, CutPoint::Partway(300)),
             torn_is_uncorrectable: round.is_multiple_of(2),
         });
-        // What is opened all the way is dropped, which is as if power had gone.
+        // A successfully opened array is dropped, which has the effect of a power cut.
         if let Err(error) = try_open(&on, Access::ReadWrite) {
             assert!(supply.is_off(), "round {round}: {error}");
         }
@@ -357,7 +359,7 @@ fn openings_that_are_cut_again_and_again_take_no_more_blocks() {
     array.close().expect("nothing fails");
 }
 
-/// Power goes while a full mark is replaced by another, and goes again while the array is opened after that.
+/// Power is cut while a full mark is replaced by another, and again while the array is opened afterwards.
 #[test]
 fn two_power_cuts_while_a_mark_takes_over_cost_nothing() {
     let every = if testkit::is_full() { 1 } else { 5 };
@@ -372,7 +374,7 @@ fn two_power_cuts_while_a_mark_takes_over_cost_nothing() {
             volume.write(Leb(leb), 0, &whole(members, 8))?;
             volume.unmap(Leb(leb))
         };
-        // A mark has a page for its epoch and five more.
+        // A mark has one page for its epoch and five more.
         for leb in 10..15 {
             map_and_unmap(leb).expect("room");
         }
@@ -403,7 +405,7 @@ fn two_power_cuts_while_a_mark_takes_over_cost_nothing() {
                 let is_read = array.volume().read(Leb(leb), 0, &mut found).is_ok();
                 let is_empty = found.iter().all(|byte| *byte == 0xFF);
                 let is_right = is_read && (is_empty || found == whole(members, 8));
-                // What was being written when power went may be torn.
+                // The write that was interrupted may be torn.
                 assert!(
                     is_right || leb >= 15 && ended.is_err(),
                     "{what}: LEB {leb} is torn"
@@ -422,7 +424,7 @@ fn two_power_cuts_while_a_mark_takes_over_cost_nothing() {
     assert!(openings > 100, "{openings}");
 }
 
-/// A mark with a page of a later version, behind the first one.
+/// A mark with a page of a later version after the first page.
 #[test]
 fn a_mark_of_a_later_version_is_refused_by_name() {
     let mut chips = with_content(&array_of(2), 7, false);
@@ -452,7 +454,7 @@ fn a_mark_of_a_later_version_is_refused_by_name() {
     assert_eq!(supply.writes(), 0);
 }
 
-/// One member erases what was unmapped, the other does not; then a mark with new records takes over.
+/// One member erases the unmapped LEBs, the other does not; then a mark with new records takes over.
 #[test]
 fn a_mark_takes_over_once_all_members_erased_what_the_full_one_gave_up() {
     let chips = on_supply(&array_of(2), &PowerSupply::new());
@@ -461,7 +463,7 @@ fn a_mark_takes_over_once_all_members_erased_what_the_full_one_gave_up() {
         array.volume().write(leb, 0, &whole(2, 8)).expect("room");
         array.volume().unmap(leb).expect("nothing fails");
         array.devices()[0].settle().expect("nothing fails");
-        // The first that waits to be erased is a former mark, where there is one.
+        // The first block in the erase queue is a former mark, if there is one.
         if leb.0 >= 15 {
             array.devices()[1].work().expect("nothing fails");
         }

@@ -1,5 +1,6 @@
-//! Linux as the judge, in the lab guest: each member of an array that was closed is a UBI device that it attaches, and holds what this
-//! project reads, LEB for LEB. A member of one that was not closed it refuses, and writes nothing to it.
+//! Linux as the reference, in the lab guest: each member of a closed array is a UBI device that it attaches, with the
+//! content that this project reads, LEB by LEB. It refuses a member of an array that was not closed, and writes nothing
+//! to it.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +13,7 @@ use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume};
 
 type Chip = Arc<Mutex<SimNand>>;
 
-/// 64 MiB, pages of 2 KiB, sub-pages of 512, blocks of 128 KiB, as nandsim makes it for these bytes.
+/// 64 MiB, 2 KiB pages, 512-byte sub-pages, 128 KiB blocks, as nandsim derives them from these bytes.
 const CHIP: &str = "0x20,0xa2,0x00,0x15";
 const BLOCKS: u32 = 512;
 const PAGE: usize = 2048;
@@ -41,7 +42,7 @@ fn open(chips: &[Chip]) -> Array<Chip> {
     .expect("attached")
 }
 
-/// Writes, changes and unmaps until power goes.
+/// Writes, changes and unmaps LEBs until power is cut.
 fn load(array: &Array<Chip>, prng: &mut Prng) -> Result<(), ubi::VolumeError> {
     let volume = array.volume();
     let leb_pages = u64::from(volume.geometry().leb_bytes) / 2048;

@@ -1,5 +1,5 @@
-//! Which devices make an array: swapped, missing, doubled and foreign ones are refused by name, and nothing is written to
-//! them. A member that writes no more freezes all.
+//! Membership of an array: swapped, missing, duplicate and foreign devices are refused by name, and nothing is written
+//! to them. A member that stops writing freezes the array.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Memory of an array while it is attached: for each member at most 8 bytes a block and 300 KiB, at the peak.
+//! Peak memory use of an array while it is attached: per member at most 8 bytes per block plus 300 KiB.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,8 +39,8 @@ fn formatted(members: u32) -> Vec<Chip> {
     chips
 }
 
-/// Has each free block be one of `lebs` LEBs, of one generation on all members. Blocks that are left claim to be a LEB again, of a
-/// generation that is not on all.
+/// Fills every free block: the first `lebs` belong to LEBs with one generation on all members. The rest claim the same
+/// LEBs again, with generations that are not on all members.
 fn fill(chips: &[Chip], lebs: u32) {
     for (member, chip) in (0_u64..).zip(chips) {
         let mut chip = chip.lock().expect("no panic");

@@ -1,5 +1,6 @@
-//! Arrays with parity: any one member goes, at any moment, with a power cut at the same time or without; everything that was acknowledged is
-//! read, writes go on, and a member that is made anew is equal, also where its making was cut.
+//! Arrays with parity: any one member fails, at any moment, with or without a simultaneous power cut. Everything
+//! acknowledged remains readable, writes continue, and a rebuilt member is equal to the others, even if its rebuild was
+//! cut.
 
 mod model;
 mod support;
@@ -14,7 +15,7 @@ use support::{Chip, PAGE, VID_PAGE, blank_chips, damage, formatted, on_supply, o
 use testkit::prng::Prng;
 use ubi::{Access, Volume, VolumeError, VolumeId};
 
-/// How a member is gone.
+/// The way in which a member is lost.
 #[derive(Clone, Copy, Debug)]
 enum Gone {
     NotGiven,
@@ -22,7 +23,7 @@ enum Gone {
     Older,
 }
 
-/// The chips without one, and where it was replaced with what is in its place.
+/// The chips without one member, or with its replacement.
 fn without(chips: &[Chip], member: usize, gone: Gone, older: &[SimNand], supply: &PowerSupply) -> Vec<Chip> {
     let mut left = chips.to_vec();
     let replaced = |chip: SimNand| Arc::new(Mutex::new(chip.with_supply(supply)));
@@ -56,7 +57,7 @@ fn rebuild(
     Ok(array)
 }
 
-/// One member goes at a moment that `seed` says.
+/// One member is lost at a moment chosen by `seed`.
 fn a_member_goes(members: usize, seed: u64) {
     let what = format!("{members} members, seed {seed}");
     let mut prng = Prng::named(seed, "parity");
@@ -105,7 +106,7 @@ fn a_member_goes(members: usize, seed: u64) {
         array.close().expect("nothing fails");
     }
     drop(array);
-    // The member that was away is stale.
+    // The member that was absent is stale.
     let array = try_open(&chips, Access::ReadOnly).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(array.absent().map(|absent| absent.place), Some(member), "{what}");
     holds(&array, &model, &format!("{what}, with the stale member"));
@@ -183,7 +184,7 @@ fn one_damaged_page_of_each_row_is_read_and_mended() {
         let array = open(&chips);
         for (member, chip) in chips.iter().enumerate() {
             let peb = array.devices()[member].mapping(VolumeId(0))[3].expect("mapped");
-            // Another row on each member.
+            // A different row on each member.
             damage(chip, peb, VID_PAGE + 1 + u32::try_from(member).expect("few"));
         }
         assert_eq!(read(&array, 3), vec![3; ROWS * row_bytes(members)]);
@@ -201,7 +202,7 @@ fn two_damaged_pages_of_a_row_are_told_and_cost_nothing_else() {
     let members = 4;
     let chips = on_supply(&filled(members), &PowerSupply::new());
     let array = open(&chips);
-    // Row 0 has its parity on member 3.
+    // The parity of row 0 is on member 3.
     for member in [0, 2] {
         let peb = array.devices()[member].mapping(VolumeId(0))[3].expect("mapped");
         damage(&chips[member], peb, VID_PAGE + 1);
@@ -305,7 +306,8 @@ fn the_one_member_that_is_refused_is_rebuilt_and_not_adopted() {
     assert_eq!(supply.writes(), 0, "a refused array was written to");
 }
 
-/// Power goes, the array is opened with all members, and then one of them goes: the last row of each LEB has a parity that fits.
+/// Power is cut, the array is opened with all members, and then one of them is lost: the last row of each LEB has
+/// consistent parity.
 #[test]
 fn after_the_recovery_from_a_power_cut_any_member_may_go() {
     let seeds = if testkit::is_full() { 400 } else { 40 };
@@ -339,7 +341,7 @@ fn after_the_recovery_from_a_power_cut_any_member_may_go() {
     }
 }
 
-/// Two uses of an array, each without another member, are told apart also where both are the next one of the same array.
+/// Two uses of an array, each without a different member, are told apart even if both follow the same state.
 #[test]
 fn members_of_two_uses_without_a_member_each_make_no_array() {
     let start = filled(3);
@@ -363,7 +365,7 @@ fn members_of_two_uses_without_a_member_each_make_no_array() {
     }
 }
 
-/// The block of a LEB is replaced by what it held before pages were added: they read as erased, without an error.
+/// A LEB's block is replaced by its content before pages were added: these read as erased, without an error.
 #[test]
 fn pages_that_an_older_copy_of_a_block_lacks_follow_from_the_others() {
     let members = 4;

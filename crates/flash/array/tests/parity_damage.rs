@@ -1,5 +1,6 @@
-//! Damage of arrays with parity: one page, VID header or block, or a block of an older copy; pairs of them. What follows from the other members
-//! is read and written anew; where two pages of a row are damaged, both are errors, and nothing else is lost.
+//! Damage in arrays with parity: a page, a VID header or a block, or a block of an older copy; and pairs of these.
+//! Content that can be computed from the other members is read and rewritten; if two pages of a row are damaged, both
+//! are errors, and nothing else is lost.
 
 #[expect(dead_code, reason = "blank chips and adoption are for other tests")]
 mod support;
@@ -47,7 +48,7 @@ fn used(array: &Array<Chip>, prng: &mut Prng, steps: u32) {
     }
 }
 
-/// An array as it was left, and a copy of before its last use. Power went, or it was closed, or neither.
+/// An array as left after a workload, and a copy from before its last use. It was cut, closed, or neither.
 fn left(members: usize, seed: u64) -> (Vec<SimNand>, Vec<SimNand>) {
     let supply = PowerSupply::new();
     let chips = on_supply(&formatted(members, Redundancy::Parity), &supply);
@@ -76,7 +77,7 @@ fn left(members: usize, seed: u64) -> (Vec<SimNand>, Vec<SimNand>) {
     (taken(&chips), older)
 }
 
-/// The pages of an array, `None` where one can't be read.
+/// The pages of an array, `None` if unreadable.
 type Pages = BTreeMap<(u32, u32), Option<Vec<u8>>>;
 
 fn pages(array: &Array<Chip>) -> Pages {
@@ -125,13 +126,13 @@ struct Judge {
     members: usize,
     healthy: Vec<SimNand>,
     expected: Pages,
-    /// The blocks of each member's LEBs, once the array was recovered.
+    /// The blocks of each member's LEBs after recovery.
     in_force: Vec<Vec<Option<Peb>>>,
     what: String,
 }
 
 impl Judge {
-    /// Of an array after its recovery: what power tore is not what damage is to be told from.
+    /// Judges the array after its recovery, so that pages torn by a power cut are not counted as damage.
     fn of(left: &[SimNand], closed: bool, what: String) -> Self {
         let chips = on_supply(left, &PowerSupply::new());
         let array = open(&chips);
@@ -151,7 +152,7 @@ impl Judge {
         }
     }
 
-    /// The rows of which a spot hides a page: LEB and row.
+    /// The rows in which a spot makes a page unreadable, as LEB and row.
     fn hidden_rows(&self, spot: Spot) -> BTreeSet<(u32, u32)> {
         let of_block = |peb: &Option<Peb>| *peb == Some(spot.peb);
         let Some(leb) = self.in_force[spot.member].iter().position(of_block) else {
@@ -165,7 +166,7 @@ impl Judge {
         rows.map(|row| (leb, row)).collect()
     }
 
-    /// Attaches with damages, compares, uses, closes, and compares again.
+    /// Attaches a damaged array, compares, uses, closes, and compares again.
     fn try_these(&self, spots: &[Spot]) {
         let what = format!("{}, {spots:?}", self.what);
         let mut chips = self.healthy.clone();
@@ -186,7 +187,7 @@ impl Judge {
             };
             let array = match try_open(&chips, access) {
                 Ok(array) => array,
-                // The marks of two members are damaged, and nothing was written since the last close.
+                // The dirty marks of two members are damaged, and nothing was written since the last close.
                 Err(ArrayError::Stale { .. }) if spots.len() == 2 => return,
                 Err(error) => panic!("{what}: {error}"),
             };
@@ -194,7 +195,7 @@ impl Judge {
             for ((leb, page), expected) in &self.expected {
                 let (found, what) = (&found[&(*leb, *page)], format!("{what}, round {round}"));
                 let row = page / u32::try_from(self.members - 1).expect("few");
-                // A member whose mark is damaged may be left out, and then another damage is one too many.
+                // A member with a damaged mark may be left out, and then a second damage is one too many.
                 let left_out = array.absent().map(|absent| absent.place);
                 let is_second = |spot: &Spot| {
                     Some(spot.member) != left_out && self.hidden_rows(*spot).contains(&(*leb, row))
@@ -213,7 +214,7 @@ impl Judge {
                 is_header && !self.hidden_rows(*spot).is_empty()
             });
             let resolution = array.resolution();
-            // Without its mark, and with nothing written since the last close, a member is taken for stale.
+            // Without its mark, and if nothing was written since the last close, a member is considered stale.
             was_left_out |= array.absent().is_some();
             if round == 0 && header && !was_left_out {
                 let told = resolution.lost_shares.len() + resolution.unfinished.len();
@@ -233,7 +234,7 @@ impl Judge {
             }
         }
         if twice.is_empty() && !was_left_out && self.expected.values().all(Option::is_some) {
-            // All that was damaged was written anew: any member may go.
+            // All damage was repaired: any member may be lost.
             for gone in 0..self.members {
                 let mut left = chips.clone();
                 left.remove(gone);
@@ -250,7 +251,7 @@ impl Judge {
         bytes.iter().any(|byte| *byte != 0xFF)
     }
 
-    /// All damages of blocks in use.
+    /// Every damage of a block in use.
     fn spots(&self) -> Vec<Spot> {
         let mut spots = Vec::new();
         for member in 0..self.members {
@@ -328,7 +329,7 @@ fn two_damages_cost_the_rows_that_both_are_in_and_nothing_else() {
     assert!(in_one_row > 10, "{in_one_row}");
 }
 
-/// A block that holds what it held before: its pages follow from the others, and are written anew.
+/// A block with its earlier content: its pages are computed from the others, and rewritten.
 #[test]
 #[expect(clippy::print_stdout, reason = "`--nocapture` shows how many there were")]
 fn a_block_of_an_older_copy_costs_nothing_and_is_mended() {
@@ -346,12 +347,12 @@ fn a_block_of_an_older_copy_costs_nothing_and_is_mended() {
                     let told = array.resolution().lost_shares.clone();
                     for ((leb, page), found) in pages(&array) {
                         let expected = &judge.expected[&(leb, page)];
-                        // A LEB that was unmapped since is back with a part of what it held, and that is said.
+                        // A LEB that was unmapped since reappears with part of its content, and this is reported.
                         let is_back = told.iter().any(|share| share.leb.0 == leb)
                             && expected
                                 .as_ref()
                                 .is_some_and(|page| page.iter().all(|byte| *byte == 0xFF));
-                        // Two erased pages in a row that does not fit: nothing tells which is wrong.
+                        // Two erased pages in an inconsistent row: it is unknown which is wrong.
                         let is_error = found.is_none();
                         assert!(
                             found == *expected || is_error || is_back,

@@ -1,12 +1,13 @@
-//! Power goes in every program and every erase of a scripted workload on 1 to 4 devices, behind the proxy and as a virtual
-//! volume. What was acknowledged is there, a change is old or new, at most one unit of a write is torn, and the next
+//! Cuts power in every program and every erase of a scripted workload on 1 to 4 devices, behind the proxy and as a
+//! virtual volume. Acknowledged content is there, a change is old or new, at most one write unit is torn, and the next
 //! workload runs.
 //!
-//! The script is cut into segments; each starts with an attach of the chips as the segment before left them, so that a cut is
-//! reached by running its segment alone. A cut is at a write (members before it in the order have done theirs), or at a moment
-//! (all operations that overlap it are torn). A failure names its cut, and `TIDEGATE_REPLAY=` with that name runs it
-//! alone. Each write is cut in one of the ways in turn; without `TIDEGATE_FULL` every third write is, with it each, and after
-//! some power goes a second time during recovery. `TIDEGATE_WAYS=all` cuts each write in all ways and each twice, which takes hours.
+//! The script is divided into segments; each starts by attaching the chips as the previous segment left them, so that a
+//! cut can be reached by running only its segment. A cut is at a write (members before it in the order have done
+//! theirs), or at a moment (all overlapping operations are torn). A failure names its cut, and `TIDEGATE_REPLAY=` with
+//! that name runs only this cut. The ways of cutting a write are used in turn. Without `TIDEGATE_FULL` every third
+//! write is cut, with it every write, and some cuts are followed by a second one during recovery. `TIDEGATE_WAYS=all`
+//! cuts each write in all ways and each cut twice, which takes hours.
 
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +27,7 @@ const SEED: u64 = 0x0A88_A1ED;
 const PAGE: u32 = 512;
 const PAGE_BYTES: usize = 512;
 const BLOCKS: u32 = 40;
-/// LEBs that the script uses: fewer than there are, so that erased blocks are always to be had.
+/// LEBs that the script uses: not all of them, so that erased blocks are always available.
 const LEBS: u32 = 14;
 const SEGMENTS: u64 = 72;
 const OPERATIONS: u64 = 12;
@@ -39,11 +40,11 @@ enum Mode {
     Virtual,
 }
 
-/// How power goes.
+/// The way in which power is cut.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Write(CutPoint, bool),
-    /// This share of the time of a page program after the start of the write.
+    /// At this fraction of a page program's time after the start of the write.
     Moment(u64, bool),
 }
 
@@ -76,13 +77,13 @@ impl From<VolumeError> for Stop {
     }
 }
 
-/// What a LEB may hold.
+/// A possible content of a LEB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Content {
     NotMapped,
     Bytes(Vec<u8>),
-    /// A write that was cut: the old bytes; then a number of whole units of the write, each given by where it ends; then one
-    /// unit of anything; then 0xFF.
+    /// An interrupted write: the old bytes; then a number of whole units of the write, each given by its end; then one
+    /// unit with any content; then 0xFF.
     Torn {
         old: Vec<u8>,
         written: Vec<u8>,
@@ -127,14 +128,14 @@ impl Content {
     }
 }
 
-/// For each LEB what it may hold, the likeliest last.
+/// The possible contents of each LEB, the likeliest last.
 type Model = Vec<Vec<Content>>;
 
 fn fresh_model() -> Model {
     vec![vec![Content::NotMapped]; usize::try_from(LEBS).expect("few")]
 }
 
-/// An attached array, as its user sees it.
+/// An attached array, from the user's perspective.
 struct Opened {
     volume: Arc<dyn Volume>,
     work: Box<dyn Fn() -> Result<(), String>>,
@@ -223,7 +224,7 @@ fn timing() -> Timing {
     }
 }
 
-/// Chips of slightly different speed, so that members run ahead of each other.
+/// Chips of slightly different speeds, so that members get ahead of each other.
 fn blank_chips(members: u64) -> Vec<SimNand> {
     let geometry = NandGeometry::new(PAGE, 8, BLOCKS)
         .and_then(|shape| shape.with_subpage(128))
@@ -278,13 +279,13 @@ fn formatted(mode: Mode, members: u64) -> Vec<SimNand> {
 }
 
 fn pages(prng: &mut Prng, count: usize) -> Vec<u8> {
-    // No page of 0xFF alone, and every page another.
+    // No page is all 0xFF, and all pages differ.
     let mut data = prng.bytes(count * PAGE_BYTES);
     data.chunks_mut(PAGE_BYTES).for_each(|page| page[0] = 0x11);
     data
 }
 
-/// Where the units end in which a write of `len` bytes at `offset` may be torn, but for the last.
+/// Ends of the units in which a write of `len` bytes at `offset` may be torn, except the last.
 fn unit_ends(mode: Mode, unit: usize, offset: usize, len: usize) -> Vec<usize> {
     let first = match mode {
         Mode::Virtual => unit - offset % unit,
@@ -293,7 +294,7 @@ fn unit_ends(mode: Mode, unit: usize, offset: usize, len: usize) -> Vec<usize> {
     (first..len).step_by(unit).collect()
 }
 
-/// One operation of the script: on success the model knows its outcome alone, after a cut all that it may have left.
+/// Runs one operation of the script. After success the model has only its outcome, after a cut every possible one.
 fn step(opened: &Opened, mode: Mode, model: &mut Model, prng: &mut Prng) -> Result<(), Stop> {
     let leb = Leb(u32::try_from(prng.below(u64::from(LEBS))).expect("few"));
     let place = usize::try_from(leb.0).expect("few");
@@ -335,7 +336,7 @@ fn step(opened: &Opened, mode: Mode, model: &mut Model, prng: &mut Prng) -> Resu
             (during, vec![Content::Bytes(data)], done)
         }
         72..82 => {
-            // Lazily erased: until then the old content may be back.
+            // Erased lazily: until then the old content may reappear.
             let after = [before.clone(), vec![Content::NotMapped]].concat();
             (vec![Content::NotMapped], after, opened.volume.unmap(leb))
         }
@@ -367,7 +368,7 @@ fn step(opened: &Opened, mode: Mode, model: &mut Model, prng: &mut Prng) -> Resu
     Ok(done?)
 }
 
-/// Holds the array against the model, and leaves the model knowing what is there.
+/// Compares the array with the model, and updates the model to the content found.
 fn verify(opened: &Opened, model: &mut Model, replay: &str) {
     let volume = &opened.volume;
     let leb_bytes = usize::try_from(volume.geometry().leb_bytes).expect("small");
@@ -395,7 +396,7 @@ fn verify(opened: &Opened, model: &mut Model, replay: &str) {
         };
         *known = match content {
             Content::Torn { old, .. } => {
-                // Whoever finds a torn end writes the LEB anew, as nobody can tell where it may be written.
+                // A reader that finds a torn end rewrites the LEB, since it is unknown where writing may continue.
                 volume.leb_change(leb, &old).expect("room for it");
                 vec![Content::Bytes(old)]
             }
@@ -410,7 +411,7 @@ fn run_segment(rig: &Rig, mode: Mode, model: &mut Model, segment: u64, replay: &
     (0..OPERATIONS).try_for_each(|_| step(&opened, mode, model, &mut prng))
 }
 
-/// Runs a segment and notes the time at which each write began.
+/// Runs a segment and records the start time of each write.
 fn measure(chips: &[SimNand], mode: Mode, model: &Model, segment: u64) -> (u64, Nanos, Nanos) {
     let rig = Rig::of(chips);
     let start = rig.latest();
@@ -477,7 +478,7 @@ fn cut_and_recover(chips: &[SimNand], model: &Model, cut: &Cut, second: Option<u
             torn_is_uncorrectable: true,
         });
         if let Ok(opened) = rig.open(cut.mode, &replay) {
-            // What is erased here is what no LEB has; whether it ends is up to power.
+            // Only blocks that belong to no LEB are erased here; the power cut may interrupt an erase.
             while (opened.work)().is_ok() && rig.supply.writes() < second {}
         }
         rig.supply.power_on();

@@ -1,5 +1,5 @@
-//! A member of an array with parity is made anew: cut at every write and taken up where it ended, while the array is used, and with damage on
-//! other members.
+//! Rebuilds of a member of an array with parity: cut at every write and resumed, while the array is used, and with
+//! damage on other members.
 
 mod model;
 #[expect(dead_code, reason = "older copies of blocks are for other tests")]
@@ -18,7 +18,7 @@ use support::{
 use testkit::prng::Prng;
 use ubi::{Access, AttachError, AttachOptions, Volume, VolumeError, VolumeId};
 
-/// Begins or takes up a rebuild of the member at `place`, and does no step of it.
+/// Begins or resumes a rebuild of the member at `place`, without running any step.
 fn begin(chips: &[Chip], place: usize) -> Result<Array<Chip>, ArrayError> {
     let mut others = chips.to_vec();
     let device = others.remove(place);
@@ -31,7 +31,7 @@ fn begin(chips: &[Chip], place: usize) -> Result<Array<Chip>, ArrayError> {
     with_new_member(others, new, Execution::Inline)
 }
 
-/// LEB `n` of the workload's LEBs is full of `n`, and the member at `place` is blank.
+/// Each LEB `n` of the workload is filled with `n`, and the member at `place` is blank.
 fn with_a_blank_member(members: usize, place: usize, supply: &PowerSupply) -> Vec<Chip> {
     let chips = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
     let array = open(&chips);
@@ -53,7 +53,7 @@ fn filled_as_before(array: &Array<Chip>, members: usize, what: &str) {
     }
 }
 
-/// All members are there, parity fits, and any one of them may go.
+/// Checks that all members are present, parity is consistent, and any member may be lost.
 fn is_whole(chips: &[Chip], check: impl Fn(&Array<Chip>, &str), what: &str) {
     let array = open(chips);
     assert_eq!((array.absent(), array.rebuilding()), (None, None), "{what}");
@@ -130,7 +130,8 @@ fn array_is_without(chips: &[Chip], place: usize) -> bool {
     absent == Some(place) || array.rebuilding() == Some(place)
 }
 
-/// The array is used between the steps of a rebuild; power goes, it is opened with the new member and used again, and so on to the end.
+/// The array is used between the steps of a rebuild; power is cut, the array is opened with the new member and used
+/// again, and so on until the rebuild finishes.
 fn used_while_it_is_rebuilt(seed: u64) {
     let members = [3, 4, 5][usize::try_from(seed % 3).expect("few")];
     let mut prng = Prng::named(seed, "rebuild");
@@ -149,7 +150,7 @@ fn used_while_it_is_rebuilt(seed: u64) {
     loop {
         rounds += 1;
         let what = format!("{what}, round {rounds}");
-        // A few rounds are cut; later ones are not, so that it ends.
+        // Only early rounds are cut, so that the rebuild finishes.
         let is_cut = rounds < 6 && prng.below(4) > 0;
         let plan = |prng: &mut Prng| {
             supply.plan(PowerCut {
@@ -161,7 +162,7 @@ fn used_while_it_is_rebuilt(seed: u64) {
             plan(prng);
         }
         let array = match prng.below(3) {
-            // An attach goes on with it as well.
+            // An attach resumes the rebuild, too.
             0 if rounds > 1 => try_open(&chips, Access::ReadWrite),
             _ if array_is_without_at(&chips, place, &supply) => begin(&chips, place),
             _ => try_open(&chips, Access::ReadWrite),
@@ -175,7 +176,7 @@ fn used_while_it_is_rebuilt(seed: u64) {
             }
         };
         if !supply.is_off() {
-            // The cut comes later.
+            // The cut is planned again below.
             supply.power_on();
             holds(&array, &model, &what);
             settle(&array, &mut model, prng);
@@ -213,7 +214,7 @@ fn used_while_it_is_rebuilt(seed: u64) {
             break;
         }
         if rounds == 3 && seed.is_multiple_of(4) && !opened_without {
-            // Without the new member; what it holds is out of date after that.
+            // Opened without the new member, whose content is then outdated.
             opened_without = true;
             let mut left = chips.clone();
             left.remove(place);
@@ -250,7 +251,7 @@ fn an_array_that_is_closed_in_the_middle_of_a_rebuild_goes_on_with_it() {
     }
     array.close().expect("nothing fails");
     drop(array);
-    // The others are closed; Linux, and an attach by itself, go on refusing the new one.
+    // The others are closed; Linux and an attach of the new member on its own keep refusing it.
     for (member, chip) in chips.iter().enumerate() {
         let alone = Arc::new(Mutex::new(chip.lock().expect("no panic").clone()));
         let attached =
@@ -308,7 +309,7 @@ fn a_new_member_that_the_array_was_used_without_is_rebuilt_from_the_start() {
     );
 }
 
-/// The share of another member that damage hid was read as erased flash, without an error, and the new member was made of that.
+/// Another member's damaged share was read as erased flash, without an error, and the new member was built from it.
 #[test]
 fn damage_of_another_member_is_an_error_during_a_rebuild_and_after_it() {
     let (members, place, damaged) = (4, 2, 1);
@@ -367,7 +368,7 @@ fn damage_of_another_member_is_an_error_during_a_rebuild_and_after_it() {
     assert_eq!(array.volume().lost_shares(), []);
 }
 
-/// Writers of all LEBs at the same time as the rebuild: what is written behind the part that was made is on the new member, too.
+/// Threads write to all LEBs during the rebuild: writes behind its position also reach the new member.
 #[test]
 fn threads_write_while_a_member_is_rebuilt() {
     // Without the lock of a LEB, about one round in 40 loses a row.
@@ -429,7 +430,8 @@ fn threads_write_while_a_member_is_rebuilt() {
     }
 }
 
-/// The array got larger while the member with the fewest blocks was away: what was written beyond its end was out of reach later.
+/// The array grew while the member with the fewest blocks was away: data written beyond that member's end was later
+/// inaccessible.
 #[test]
 fn the_size_of_an_array_does_not_depend_on_the_members_that_are_there() {
     let chips = on_supply(&blank_chips(3), &PowerSupply::new());
@@ -463,7 +465,7 @@ fn the_size_of_an_array_does_not_depend_on_the_members_that_are_there() {
     assert_eq!(array.volume().geometry().lebs, lebs);
 }
 
-/// Sixteen members, the most there are: used, one lost, rebuilt.
+/// The maximum of sixteen members: used, one lost, rebuilt.
 #[test]
 fn sixteen_members_lose_one_and_get_it_back() {
     let members = 16;
@@ -484,7 +486,8 @@ fn sixteen_members_lose_one_and_get_it_back() {
     assert!(chips[0].geometry().blocks() == BLOCKS);
 }
 
-/// Every LEB of every member is used: the array is opened, cut and opened again, rebuilt and written to, and finds a block for each mark.
+/// Every LEB of every member is used: the array is opened, cut and reopened, rebuilt and written to, and always has a
+/// block for each mark.
 #[test]
 fn a_full_array_has_blocks_for_its_marks() {
     let (members, place) = (3, 1);
@@ -529,7 +532,7 @@ fn a_full_array_has_blocks_for_its_marks() {
         let worked = work();
         assert!(worked.is_ok() || supply.is_off(), "round {round}: {worked:?}");
         images = taken(&on);
-        // What the cut left unfinished is written again.
+        // LEBs that the cut left unfinished are rewritten.
         let on = on_supply(&images, &PowerSupply::new());
         let array = open(&on);
         for leb in (0..lebs).step_by(3) {

@@ -1,8 +1,8 @@
-//! How an array scales, in virtual time: exact, the same on every machine.
+//! Scaling of an array in virtual time: exact, the same on every machine.
 //!
-//! The limit of p devices is p times the bytes of a page over the time that one device needs for it: transfer and tPROG to
-//! write, tR and transfer to read. Requests of one page are compared with one device, attach with one device of the same
-//! total size.
+//! The limit of p devices is p times the bytes of a page divided by the time that one device needs for it: transfer and
+//! tPROG to write, tR and transfer to read. Requests of one page are compared with one device, attach with one device
+//! of the same total size.
 #![expect(clippy::print_stdout, reason = "the figures, for who asks with --nocapture")]
 
 use std::sync::{Arc, Mutex};
@@ -103,7 +103,7 @@ fn sequential_writes_and_reads_of_64_rows_come_to_97_percent_of_the_limit() {
                 .map(|at| u8::try_from(at % 250).expect("a byte"))
                 .collect();
             let records = 24 * leb / record;
-            // A record goes on in the next LEB where the first is full.
+            // A record continues in the next LEB when one is full.
             let spans = |at: usize| {
                 let (mut at, mut left) = (at, record);
                 std::iter::from_fn(move || {
@@ -182,18 +182,18 @@ fn writes_to_different_lebs_go_on_at_the_same_time() {
             data: &data[..pages * page],
         };
         let clock = volume.clock();
-        // The two pages of one LEB are on the members that have nothing of the other.
+        // Each LEB's two pages are on the members without pages of the other LEB.
         let both = took(&clock, || {
             volume.write_many(&[part(0, 0, 2), part(1, 2, 2)]).expect("room");
         });
-        // Rows of a LEB wait for each other.
+        // Rows of the same LEB are written in sequence.
         let rows = took(&clock, || {
             volume.write_many(&[part(0, 2, 6), part(1, 4, 4)]).expect("room");
         });
         let timing = preset.model().timing;
         let one = timing.transfer_page + timing.program_page;
         assert_eq!(both, one, "{preset:?}");
-        // Members 2 and 3 have a page of either LEB at first; then the second row of the first LEB is written alone.
+        // First, members 2 and 3 each have a page of both LEBs; then only the second row of the first LEB is written.
         assert_eq!(rows, one.times(3), "{preset:?}");
         let mut out = vec![0; 8 * page];
         for leb in [0, 1] {
@@ -247,7 +247,7 @@ fn requests_of_one_page_cost_no_more_than_on_one_device() {
 #[test]
 fn members_attach_in_parallel() {
     for preset in CELLS {
-        // The size of the paper's configurations: 1 GiB in all (seeds/001 table 2).
+        // The total size of the paper's configurations: 1 GiB (seeds/001 table 2).
         let blocks =
             u32::try_from((1 << 30) / u64::from(preset.model().geometry.block_bytes())).expect("few");
         let time = |members: u32| {
@@ -301,7 +301,7 @@ fn virtual_time_does_not_depend_on_threads() {
     assert_eq!(time(Execution::Inline), time(Execution::Threads));
 }
 
-/// 16 MiB at least, written and read in requests of so many bytes at most: nanoseconds of each.
+/// Writes or reads at least 16 MiB in requests of at most `request` bytes. Returns the time taken.
 fn write_and_read(array: &Array<Chip>, request: u32, write: bool) -> Nanos {
     let volume = array.volume();
     let geometry = volume.geometry();
@@ -331,8 +331,8 @@ fn room_for_16_mib(preset: Preset, data_members: u32) -> u32 {
     (18 << 20) / data_members / block * 11 / 10 + 40
 }
 
-/// With p = 4: writes at the rate of three devices, reads of whole rows without a member at the rate of all, and long reads at that of the three that are
-/// left, where all four have a part in them otherwise.
+/// With p = 4: writes run at the rate of three devices. Without one member, reads of whole rows run at the rate of all
+/// four, and long reads at that of the remaining three; with all members, long reads use all four.
 #[test]
 fn parity_costs_the_writes_of_one_member_and_a_lost_one_costs_its_share_of_long_reads() {
     for preset in CELLS {

@@ -1,4 +1,4 @@
-//! `tidegate array adopt`: a member that its array refuses is taken back.
+//! `tidegate array adopt`: takes back a member that its array refuses.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -25,13 +25,13 @@ pub struct AdoptArguments {
     /// The chips
     #[command(flatten)]
     pub chip: ChipArguments,
-    /// Place of a refused member, from 0; more than once for several
+    /// Place of a refused member, from 0; repeatable
     #[arg(long = "member", value_name = "PLACE", required = true)]
     pub members: Vec<u32>,
-    /// Adopt, whatever is lost; without it the command only says what would be
+    /// Adopt even if data is lost; without it the command only reports the loss
     #[arg(long)]
     pub accept_loss: bool,
-    /// Print what was done as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,4 @@
-//! `tidegate array bench`: a table of throughput, as a ratio to one device and to the limit of physics.
+//! `tidegate array bench`: a table of throughput, relative to one device and to the physical limit.
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -14,30 +14,30 @@ use crate::quantity::{parse_bytes, show_bytes};
 /// Arguments of `tidegate array bench`.
 #[derive(Debug, Args)]
 pub struct ArrayBenchArguments {
-    /// Numbers of devices, separated by commas; 1 is always measured, to compare with
+    /// Numbers of devices, separated by commas; 1 is always measured, for comparison
     #[arg(long, default_value = "1,2,4,8", value_delimiter = ',')]
     devices: Vec<u32>,
     /// Kinds of chips, separated by commas: slc, mlc, tlc, micron-mlc, nandsim
     #[arg(long, default_value = "slc,mlc,tlc", value_delimiter = ',', value_parser = str::parse::<Preset>)]
     cells: Vec<Preset>,
-    /// Sizes of records, separated by commas; a size in bytes with any usual suffix, or a number of rows as in 64rows
+    /// Record sizes, separated by commas: bytes with any usual suffix, or a number of rows as in 64rows
     #[arg(long, default_value = "4K,64K,1M,64rows", value_delimiter = ',', value_parser = parse_record)]
     records: Vec<Record>,
     /// Designs, separated by commas
     #[arg(long, default_value = "hierarchy,proxy", value_delimiter = ',', value_enum)]
     mode: Vec<Design>,
-    /// Virtual time is exact, real time is this machine's
+    /// Measure in virtual time (exact), real time (this machine's clock), or both
     #[arg(long, default_value = "virtual", value_delimiter = ',', value_enum)]
     time: Vec<Time>,
-    /// How much is written and read in each measurement
+    /// Bytes to write and read in each measurement
     #[arg(long, default_value = "16M", value_parser = parse_bytes)]
     total: u64,
-    /// Print one JSON object a line instead of a table
+    /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// A record's size.
+/// Size of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Bytes(u64),
@@ -45,7 +45,7 @@ enum Record {
 }
 
 impl Record {
-    /// With parity the smallest write is a row, so that a record is one or several.
+    /// Record size in bytes. With parity the minimum write is a row, so it is a multiple of the row size.
     fn bytes(self, cell: &Cell) -> u64 {
         let page = u64::from(cell.preset.model().geometry.page_bytes());
         let row = u64::from(cell.data_devices()) * page;
@@ -170,7 +170,7 @@ struct Row {
     base: Measured,
 }
 
-/// Figures of one direction.
+/// Results of one direction, write or read.
 struct Figures {
     bytes_per_s: f64,
     to_one: f64,
@@ -225,7 +225,7 @@ impl Row {
     }
 }
 
-/// Bytes a second; infinite for chips that take no time.
+/// Bytes per second; infinite for chips that take no time.
 fn rate(bytes: u64, nanos: u64) -> f64 {
     let exact = |number: u64| results::nearest_f64(number);
     exact(bytes) * 1e9 / exact(nanos)

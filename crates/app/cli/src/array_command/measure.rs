@@ -1,7 +1,7 @@
-//! One cell of the table of `tidegate array bench`: an array is made, and records are written and read in sequence.
+//! One cell of the table of `tidegate array bench`: creates an array, then writes and reads records sequentially.
 //!
-//! The chips are simulated. In virtual time an answer is exact and the same on every machine; in real time each operation
-//! sleeps until it would be done, and the time is this machine's clock.
+//! The chips are simulated. In virtual time a result is exact and the same on every machine; in real time each
+//! operation sleeps for its duration, and time is measured by this machine's clock.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume, VolumeId};
 
-/// Which of the two designs of seeds/001 section 3.1.
+/// The array's design (seeds/001 section 3.1), with or without parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Design {
     /// Virtual UBI: a volume of volumes (figure 3)
@@ -25,16 +25,16 @@ pub enum Design {
     Proxy,
 }
 
-/// In which time is measured.
+/// The clock to measure by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Time {
-    /// Exact, the same everywhere
+    /// Exact, and the same on every machine
     Virtual,
-    /// By this machine's clock, with a thread a device
+    /// This machine's clock, with one thread per device
     Real,
 }
 
-/// One cell.
+/// Parameters of one cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     pub preset: Preset,
@@ -53,16 +53,17 @@ pub struct Measured {
     pub read_ns: u64,
 }
 
-/// LEBs beside those with data, so that erased blocks are always to be had.
+/// Spare LEBs beyond those with data, so that erased blocks are always available.
 const SPARE_BLOCKS: u32 = 24;
 
 impl Cell {
-    /// Fewer devices than parity takes are measured without it, to compare with.
+    /// Whether the array has parity. With fewer devices than parity requires, the cell is measured without it, for
+    /// comparison.
     pub const fn has_parity(&self) -> bool {
         matches!(self.design, Design::Parity) && self.devices >= MIN_MEMBERS_WITH_PARITY
     }
 
-    /// Devices whose pages hold data.
+    /// Number of devices that hold data in each row.
     pub const fn data_devices(&self) -> u32 {
         match self.has_parity() {
             true => self.devices - 1,
@@ -80,7 +81,7 @@ impl Cell {
         Ok(ChipModel { geometry, ..model })
     }
 
-    /// Makes the array, writes and reads.
+    /// Creates the array, then measures writes and reads.
     pub fn measure(&self) -> Result<Measured> {
         let model = self.model()?;
         let chips = (0..self.devices).map(|member| {
@@ -119,7 +120,7 @@ impl Cell {
             },
             label: "bench".to_owned(),
         };
-        // Formatting is not measured, so it happens in virtual time always.
+        // Formatting is not measured, so it always runs in virtual time.
         array::format(chips.iter_mut().collect(), options, &identity, &mut |_, _| {})?;
         let members = chips.into_iter().map(edge).collect();
         let array = array::attach(members, AttachOptions::linux(Access::ReadWrite), execution)?;
@@ -191,7 +192,7 @@ impl Cell {
                 spans(number * self.record_bytes, record, geometry.leb_bytes)
                     .try_for_each(|span| Ok(volume.read(span.leb, span.offset, &mut out[span.range])?))
             })?;
-            // The bench's own work, which no reader waits for.
+            // Not timed: verification is the benchmark's own work.
             ensure!(out == data, "record {number} came back with other content");
         }
         Ok(Measured {
@@ -211,7 +212,7 @@ impl Cell {
     }
 }
 
-/// Least time that `devices` need for `bytes`: each is busy with transfer and cells all the time.
+/// Minimum time that `devices` need for `bytes`: each is always busy with transfers and cell operations.
 pub fn limit_ns(preset: Preset, devices: u32, bytes: u64, cells: Nanos) -> u64 {
     let model = preset.model();
     let page = model.timing.transfer_page + cells;
@@ -219,7 +220,7 @@ pub fn limit_ns(preset: Preset, devices: u32, bytes: u64, cells: Nanos) -> u64 {
     pages.div_ceil(u64::from(devices)) * page.0
 }
 
-/// How a chip is formatted.
+/// Options for formatting a chip.
 pub fn format_options(chip: &impl Nand) -> Result<FormatOptions> {
     Ok(FormatOptions {
         layout: Layout::usual(&chip.geometry())?,
@@ -235,7 +236,7 @@ struct Span {
     range: std::ops::Range<usize>,
 }
 
-/// Cuts a record at the ends of LEBs.
+/// Splits a record at LEB boundaries.
 fn spans(start: u64, len: usize, leb_bytes: u32) -> impl Iterator<Item = Span> {
     let mut taken = 0;
     std::iter::from_fn(move || {

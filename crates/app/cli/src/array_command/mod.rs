@@ -1,4 +1,4 @@
-//! `tidegate array`: several flash devices as one.
+//! `tidegate array`: combines several flash devices into one.
 
 mod adopt;
 mod bench;
@@ -14,14 +14,14 @@ pub use self::measure::{format_options, limit_ns};
 use self::rebuild::RebuildArguments;
 use crate::Finding;
 
-/// What `tidegate array` does.
+/// Subcommands of `tidegate array`.
 #[derive(Debug, Subcommand)]
 pub enum ArrayCommand {
     /// Measure simulated arrays: throughput by number of devices, cell type, record size and design
     Bench(ArrayBenchArguments),
-    /// Take back members that an array refuses, with the loss of what does not fit the others
+    /// Take back members that an array refuses; data that does not match the other members is lost
     Adopt(AdoptArguments),
-    /// Make a member anew from the others, by parity
+    /// Rebuild a member from the others and their parity
     Rebuild(RebuildArguments),
 }
 

@@ -1,4 +1,4 @@
-//! `tidegate array rebuild`: a member is made anew from the others.
+//! `tidegate array rebuild`: rebuilds a member from the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,13 +29,13 @@ pub struct RebuildArguments {
     /// The chips, with the new one in its place
     #[command(flatten)]
     pub chip: ChipArguments,
-    /// Place of the member that is made anew, from 0
+    /// Place of the member to rebuild, from 0
     #[arg(long, value_name = "PLACE")]
     pub member: usize,
-    /// Rebuild onto a chip that has volumes, which are lost
+    /// Rebuild onto a chip that has volumes, destroying them
     #[arg(long)]
     pub force: bool,
-    /// Print what was done as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }

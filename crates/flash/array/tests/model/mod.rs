@@ -1,4 +1,4 @@
-//! A random workload on an array with parity, and what has to hold of it at any moment.
+//! A random workload on an array with parity, and the invariants that must hold at any moment.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::support::{Chip, PAGE};
 
 /// LEBs that the workload uses.
 pub const LEBS: u32 = 12;
-/// Rows of a LEB.
+/// Rows per LEB.
 pub const ROWS: usize = 6;
 
 pub fn row_bytes(members: usize) -> usize {
     (members - 1) * PAGE
 }
 
-/// What was acknowledged, and the operation that was not.
+/// The acknowledged content, and the operation in progress.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// Written bytes of each LEB that is mapped.
@@ -39,7 +39,7 @@ pub fn content(prng: &mut Prng, bytes: usize) -> Vec<u8> {
     data
 }
 
-/// Works until it is done, or power goes.
+/// Runs the workload until it is done or power is cut.
 pub fn used(array: &Array<Chip>, model: &mut Model, prng: &mut Prng, steps: u64) {
     let volume = array.volume();
     let row = usize::try_from(volume.geometry().min_io_bytes).expect("small");
@@ -93,7 +93,7 @@ fn padded(bytes: Option<&Vec<u8>>, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Everything that was acknowledged is there.
+/// Checks that everything acknowledged is there.
 pub fn holds(array: &Array<Chip>, model: &Model, what: &str) {
     let len = ROWS * row_bytes(usize::try_from(array.identity().members).expect("few"));
     for leb in 0..LEBS {
@@ -119,7 +119,7 @@ pub fn holds(array: &Array<Chip>, model: &Model, what: &str) {
                 found == expected || found == padded(Some(new), len),
                 "{what}: LEB {leb} is neither old nor new"
             ),
-            // A LEB that was unmapped may be back.
+            // A LEB that was being unmapped may have its old content.
             Some((_, Operation::Unmap)) => assert!(
                 found == expected || found == padded(None, len),
                 "{what}: LEB {leb} is neither old nor empty"
@@ -128,7 +128,7 @@ pub fn holds(array: &Array<Chip>, model: &Model, what: &str) {
     }
 }
 
-/// Settles what was under way, as a file system's recovery does: the LEB is replaced.
+/// Settles the interrupted operation as a file system's recovery does: replaces the LEB.
 pub fn settle(array: &Array<Chip>, model: &mut Model, prng: &mut Prng) {
     let Some((leb, _)) = model.under_way.take() else {
         return;

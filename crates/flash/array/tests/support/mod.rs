@@ -1,4 +1,5 @@
-//! Small simulated chips that are an array, as files that can be copied: each test attaches copies on a power supply of its own.
+//! Small simulated chips of an array, which can be copied like files: each test attaches copies on its own power
+//! supply.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,11 +13,11 @@ pub type Chip = Arc<Mutex<SimNand>>;
 
 pub const PAGE: usize = 512;
 pub const BLOCKS: u32 = 40;
-/// Pages of a block.
+/// Pages per block.
 pub const PAGES: u32 = 8;
-/// The page of the VID header; data begins behind it.
+/// The page of the VID header; data begins after it.
 pub const VID_PAGE: u32 = 1;
-/// Flipped bits that no correction undoes.
+/// Number of bit-flips that makes a page uncorrectable.
 pub const BITS: u32 = 64;
 
 /// Blank chips.
@@ -32,7 +33,7 @@ pub fn blank_chips(members: usize) -> Vec<SimNand> {
     (0..members).map(chip).collect()
 }
 
-/// Chips that are formatted as an empty array called "data".
+/// Chips formatted as an empty array called "data".
 pub fn array_of(members: usize) -> Vec<SimNand> {
     formatted(members, Redundancy::None)
 }
@@ -60,7 +61,7 @@ pub fn format_options() -> FormatOptions {
     }
 }
 
-/// Copies of chips as they are, with power on.
+/// Copies of the chips in their current state, with power on.
 pub fn taken(chips: &[Chip]) -> Vec<SimNand> {
     let chip = |chip: &Chip| {
         chip.lock()
@@ -98,7 +99,7 @@ pub fn damage(chip: &Chip, peb: Peb, page: u32) {
     chip.inject_bit_flips(peb, Page(page), BITS);
 }
 
-/// Has a block hold what it holds in another image.
+/// Copies a block from another image.
 pub fn copy_block(from: &SimNand, to: &mut SimNand, peb: Peb) {
     let mut bytes = vec![0; usize::try_from(PAGES).expect("few") * PAGE];
     let _ = from.clone().read(peb, 0, &mut bytes).expect("in range");
