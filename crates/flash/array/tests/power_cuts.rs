@@ -6,8 +6,8 @@
 //! cut can be reached by running only its segment. A cut is at a write (members before it in the order have done
 //! theirs), or at a moment (all overlapping operations are torn). A failure names its cut, and `TIDEGATE_REPLAY=` with
 //! that name runs only this cut. The ways of cutting a write are used in turn. Without `TIDEGATE_FULL` every third
-//! write is cut, with it every write, and some cuts are followed by a second one during recovery. `TIDEGATE_WAYS=all`
-//! cuts each write in all ways and each cut twice, which takes hours.
+//! write is cut, with it every write, and some cuts are repeated with a second one during recovery. `TIDEGATE_WAYS=all`
+//! cuts each write in all ways, each with and without a second cut, which takes hours.
 
 use std::sync::{Arc, Mutex};
 
@@ -44,7 +44,8 @@ enum Mode {
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Write(CutPoint, bool),
-    /// At this fraction of a page program's time after the start of the write.
+    /// At a moment of the segment: its duration is divided equally among its writes, and this is the number of
+    /// thousandths within the write's part.
     Moment(u64, bool),
 }
 
@@ -411,7 +412,7 @@ fn run_segment(rig: &Rig, mode: Mode, model: &mut Model, segment: u64, replay: &
     (0..OPERATIONS).try_for_each(|_| step(&opened, mode, model, &mut prng))
 }
 
-/// Runs a segment and records the start time of each write.
+/// Runs a segment without a cut. Returns its number of writes, and its start and end.
 fn measure(chips: &[SimNand], mode: Mode, model: &Model, segment: u64) -> (u64, Nanos, Nanos) {
     let rig = Rig::of(chips);
     let start = rig.latest();
