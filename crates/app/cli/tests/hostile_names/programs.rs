@@ -92,6 +92,18 @@ fn calls_of_a_program_are_recorded_and_replayed_and_no_name_is_printed_as_it_is(
     }
 }
 
+/// A mountpoint to clean up when the test fails.
+struct Mounted<'place>(&'place Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = tidegate(Path::new("/"))
+            .args(["unmount", "--lazy"])
+            .arg(self.0)
+            .output();
+    }
+}
+
 #[test]
 fn a_mount_of_a_hostile_folder_is_told_escaped() {
     let folder = TempDir::new().expect("possible on this host");
@@ -110,6 +122,7 @@ fn a_mount_of_a_hostile_folder_is_told_escaped() {
         report_left_out(format!("a mount of a hostile folder: {told}"));
         return;
     }
+    let _mounted = Mounted(&place);
     for words in [&["stats"][..], &["stats", "--json"], &["stats", "--prometheus"]] {
         let (code, shown) = command(words, &place);
         assert_eq!(code, Some(0), "{words:?}: {shown}");
