@@ -179,7 +179,11 @@ fn requests_of_a_program_are_recorded_and_watched_and_no_name_is_printed_as_it_i
     let top = format!("trace top -d {} --interval 700ms --count 8", disk.device);
     let writing = || {
         Command::new("sh")
-            .args(["-c", "while sh -c \"$0\" \"$@\" >/dev/null 2>&1; do :; done"])
+            .args([
+                "-c",
+                // Bounded: nobody ends it if this process is killed.
+                "i=0; while [ $i -lt 400 ] && sh -c \"$0\" \"$@\" >/dev/null 2>&1; do i=$((i+1)); done",
+            ])
             .args(&words(&disk.mountpoint)[2..])
             .arg(shown::name())
             .process_group(0)
