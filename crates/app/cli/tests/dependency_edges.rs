@@ -53,7 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Additional dependencies permitted in tests.
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
-    ("bench", &["formats", "runner"]),
+    ("bench", &["formats", "runner", "testkit"]),
     ("media", &["media"]),
     ("nand", &["media", "testkit"]),
     ("buffer", &["passfs", "testkit"]),
@@ -68,7 +68,6 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("analysis", &["testkit"]),
     ("analysis-cli", &["testkit"]),
     ("formats", &["testkit"]),
-    ("bench", &["testkit"]),
     ("fsmap", &["testkit"]),
     ("judge", &["testkit"]),
     ("outfile", &["testkit"]),

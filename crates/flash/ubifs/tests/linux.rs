@@ -150,8 +150,7 @@ fn whatever_a_power_cut_leaves_is_read_as_linux_recovers_it() {
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn whatever_is_on_the_chip_at_any_moment_is_read_as_linux_recovers_it() {
     let moments = setting("TIDEGATE_UBIFS_MOMENTS").unwrap_or(if testkit::is_full() { 50 } else { 0 });
-    if moments == 0 {
-        testkit::report_left_out("it takes minutes; TIDEGATE_FULL=1 runs it");
+    if moments == 0 && testkit::left_to_full("it takes minutes") {
         return;
     }
     let Some(bench) = Bench::new("moments", CHIP_BYTES) else {
