@@ -120,9 +120,9 @@ impl Column {
 
 impl Column {
     pub(crate) fn shown(&self) -> ::report::Column {
-        ::report::Column {
-            title: self.title(),
-            align: self.unit.align(),
+        match self.unit.align() {
+            Align::Left => ::report::Column::left(&self.title()),
+            Align::Right => ::report::Column::right(&self.title()),
         }
     }
 }
