@@ -190,11 +190,6 @@ pub fn number_after(text: &str, before: &str) -> f64 {
         .unwrap_or_else(|error| panic!("`{digits}` after `{before}`: {error}"))
 }
 
-/// Returns true for root, who may drop caches.
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 /// Number of calls whose text begins with `start`.
 pub fn count(calls: &[String], start: &str) -> usize {
     calls.iter().filter(|call| call.starts_with(start)).count()

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::bed::{Bed, Ran, is_root, number_after};
+use crate::bed::{Bed, Ran, number_after};
 
 /// A byte that the program never writes.
 const FOREIGN: u8 = 7;
@@ -78,8 +78,7 @@ fn reads_that_can_not_be_cold_are_named_and_make_exit_code_1() {
 
 #[test]
 fn an_ordinary_user_is_told_what_was_done_to_the_cache_and_what_was_left() {
-    if !is_root() {
-        testkit::report_left_out("becoming another user needs root");
+    if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
     let bed = Bed::new();
