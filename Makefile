@@ -7,7 +7,7 @@ OUT     ?= out
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARY   = $(TARGET)/release/tidegate
 
-.PHONY: all build build-all demo test test-full bench bench-agreement install uninstall clean setup
+.PHONY: all build build-all demo study test test-full bench bench-agreement install uninstall clean setup
 
 all: build
 
@@ -35,6 +35,11 @@ test:
 test-full:
 	@TIDEGATE_TEST=1 TIDEGATE_FULL=1 scripts/setup.sh
 	@TIDEGATE_FULL=1 scripts/test.sh
+
+# The papers' study on a model of their card, as root, in under six minutes: tables and $(OUT)/study/report.html.
+study: build
+	@TIDEGATE_BENCH=1 scripts/setup.sh
+	$(BINARY) study run paper --quick -d $(OUT)/study
 
 # Compares with the native file system and the installed peers, as root: tables, $(OUT)/bench.jsonl, .html and .md;
 # exit code 1 if a required ratio is not met. ROUNDS, SIZE, WORKLOADS, TARGETS: see scripts/bench.sh.

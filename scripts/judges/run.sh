@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # External test suites: pjdfstest (conformance) and fsx (random operations on one file), on mounts in every mode.
 #
-#   scripts/judges/run.sh [--long]
+#   scripts/judges/run.sh [--long] [MODE ...]
 #
 # Both run on the backing file system first; a case that passes there and fails on a mount fails this script. As root the
 # backing file system is an ext4 in a loop image; an ordinary user gets a folder, and the cases without a change of user.
-# --long: 1,000,000 operations of fsx per mode instead of 10,000. TIDEGATE is the binary, by default the one of `cargo test`.
+# --long: 1,020,000 operations of fsx per mode instead of 30,000. MODE: only these modes. TIDEGATE is the binary, by default the one of `cargo test`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/cargo_path.sh
@@ -13,8 +13,11 @@ cd "$(dirname "$0")/../.."
 operations=5000
 seeds=(1 2)
 if [ "${1:-}" = --long ]; then
-    operations=333334 # times three configurations
-    seeds=(1)
+    # Times three configurations: 1,020,000 operations per mode. fsx keeps each of its mappings, and the kernel walks all
+    # of them at a write-out: the time of a run grows with the square of its length.
+    operations=10000
+    mapfile -t seeds < <(seq 34)
+    shift
 fi
 
 [ -e /dev/fuse ] || { echo "left out: pjdfstest and fsx on mounts, as /dev/fuse is missing"; exit 0; }
@@ -79,12 +82,14 @@ conformance() {
     plain "$log" | grep -cE '^[a-z_0-9]+::.* ok$' || true
 }
 
-# random_operations NAME FOLDER: prints each configuration and seed that failed.
+# random_operations NAME FOLDER: prints each configuration and seed that failed, except those in $broken_below.
+broken_below=
 random_operations() {
     local configuration seed name file
     for configuration in "$here"/fsx-*.toml; do
         for seed in "${seeds[@]}"; do
             name=$(basename "$configuration" .toml)
+            grep -qxF "$name seed $seed" <<<"$broken_below" && continue
             file=$2/$name-$seed
             if "$judges/bin/fsx" -q -N "$operations" -S "$seed" -f "$configuration" -P "$work/logs" "$file" \
                 >"$work/logs/$1.$name-$seed" 2>&1; then
@@ -98,9 +103,13 @@ random_operations() {
 
 mkdir -m 0755 "$backing/native"
 passed=$(conformance native "$backing/native")
-broken=$(random_operations native "$backing/native")
+broken_below=$(random_operations native "$backing/native")
 [ "$passed" -gt 0 ] || { echo "pjdfstest ran no case on the backing file system:"; tail -5 "$work/logs/native.pjdfstest"; exit 2; }
-[ -z "$broken" ] || { echo "fsx fails on the backing file system itself: $broken"; exit 2; }
+# fsx asks at times for posix_fallocate of no bytes, which every file system refuses.
+if [ -n "$broken_below" ]; then
+    echo "left out: $(paste -sd, <<<"$broken_below"), as fsx fails on the backing file system itself"
+    [ "$(grep -c . <<<"$broken_below")" -le "${#seeds[@]}" ] || { echo "fsx fails below with more than a third of the seeds"; exit 2; }
+fi
 printf '%-34s %4d cases pass, %d fail; fsx passes\n' "backing file system" "$passed" "$(wc -l <"$work/logs/native.failed")"
 
 modes=(
@@ -119,9 +128,13 @@ else
     modes+=("uring:--passthrough off --uring on")
 fi
 
+for name in "$@"; do
+    printf '%s\n' "${modes[@]}" | grep -q "^$name:" || { echo "$name is no mode; there are: ${modes[*]%%:*}" >&2; exit 2; }
+done
 failures=0
 for mode in "${modes[@]}"; do
     name=${mode%%:*}
+    [ "$#" -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
     read -r -a arguments <<<"${mode#*:}"
     mkdir -m 0755 "$backing/$name"
     "$tidegate" mount "$backing/$name" "$mountpoint" "${access[@]}" "${arguments[@]}" >"$work/logs/$name.mount"

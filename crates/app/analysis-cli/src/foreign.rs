@@ -73,7 +73,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     #[test]
-    fn copies_are_in_a_folder_that_nobody_could_have_planted() {
+    fn copies_are_in_a_folder_that_no_other_user_could_plant() {
         let parent = tempfile::tempdir().unwrap();
         let victim = parent.path().join("victim");
         fs::create_dir(&victim).unwrap();

@@ -11,10 +11,12 @@ mod query;
 mod report;
 mod traces;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 use programs::analysis_arguments::AnalysisCommand;
+use programs::command_line;
 
 /// Analyse block traces in SQL; also as `tidegate trace report`, `query`, `compare` and `apps`.
 #[derive(Debug, Parser)]
@@ -32,7 +34,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    programs::exit_code(match &Arguments::parse().command {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let arguments: Arguments = command_line::parse_or_refuse(&words);
+    programs::exit_code(match &arguments.command {
         AnalysisCommand::Report(arguments) => report::run(arguments),
         AnalysisCommand::Query(arguments) => query::run(arguments),
         AnalysisCommand::Compare(arguments) => compare::run(arguments),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
 use fuse::Switch;
+use programs::command_line::one_of;
 use programs::terminal::WidthArguments;
 
 use crate::array_command::ArrayCommand;
@@ -20,6 +21,7 @@ use crate::mobibench::arguments::MobibenchArguments;
 use crate::nand_command::NandCommand;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::replay::ReplayArguments;
+use crate::study_command::StudyCommand;
 use crate::trace_command::TraceCommand;
 use crate::ubi_command::UbiCommand;
 use crate::ubifs_command::UbifsCommand;
@@ -78,6 +80,9 @@ pub enum Command {
     /// Read and write UBIFS on raw NAND images, UBI images, arrays and bare volumes, without the kernel
     #[command(subcommand)]
     Ubifs(UbifsCommand),
+    /// Measure file systems, schedulers, request sizes and buffers as a plan says, and draw the papers' figures
+    #[command(subcommand)]
+    Study(StudyCommand),
     /// Compare the layers on this machine: native, plain FUSE, bFUSE, tuned
     Demo(DemoArguments),
     /// Serve a web page on loopback for measurements, settings and history
@@ -88,17 +93,22 @@ pub enum Command {
     Man(ManArguments),
 }
 
+/// Values of [`Switch`].
+const SWITCH: [&str; 3] = ["auto", "on", "off"];
+
+/// Values of [`Flusher`].
+const FLUSHER: [&str; 3] = ["thread", "inline", "off"];
+
 /// Arguments of `tidegate mount`.
 #[derive(Args, Debug, Clone, Default, PartialEq)]
-#[command(
-    after_help = "Every setting is also an -o key, with `_` for `-`: -o io_unit=512k,buffer=8m,flusher=inline,ro.\n\
-                  A flag wins over an -o key; the last of several -o keys wins.\n\
-                  Further -o keys: fsname=NAME, subtype=NAME, rw, suid, nosuid, dev, nodev, exec, noexec, atime,\n\
-                  noatime, diratime, nodiratime, relatime, norelatime, strictatime, nostrictatime, lazytime,\n\
-                  nosymfollow, sync, async, dirsync, default_permissions. With -o remount,... these are changed on a\n\
-                  mount that is up (tidegate's own settings can't be). The fstab words auto,\n\
-                  noauto, nofail, _netdev, user, users, owner, group, defaults, comment=... and x-... are ignored."
-)]
+#[command(after_help = "Every setting is also an -o key, with `_` for `-`: -o \
+                  io_unit=512k,buffer=8m,flusher=inline,ro. A flag wins over an -o key; the last of several -o \
+                  keys wins.\n\
+                  Further -o keys: fsname=NAME, subtype=NAME, rw, suid, nosuid, dev, nodev, exec, noexec, atime, \
+                  noatime, diratime, nodiratime, relatime, norelatime, strictatime, nostrictatime, lazytime, \
+                  nosymfollow, sync, async, dirsync, default_permissions. With -o remount,... these are changed \
+                  on a mount that is up (tidegate's own settings can't be). The fstab words auto, noauto, \
+                  nofail, _netdev, user, users, owner, group, defaults, comment=... and x-... are ignored.")]
 pub struct MountArguments {
     /// The folder to mount
     pub source: PathBuf,
@@ -124,16 +134,16 @@ pub struct MountArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_io_unit, help_heading = "Transport")]
     pub io_unit: Option<IoUnit>,
     /// Use the kernel's writeback cache: auto, on or off [default: auto]
-    #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
+    #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_parser = one_of::<Switch>(SWITCH), help_heading = "Transport")]
     pub writeback: Option<Switch>,
     /// Use kernel passthrough of file data: auto, on or off; needs root and Linux 6.9 [default: auto]
-    #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
+    #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_parser = one_of::<Switch>(SWITCH), help_heading = "Transport")]
     pub passthrough: Option<Switch>,
     /// Use io_uring for requests: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
-    #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
+    #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_parser = one_of::<Switch>(SWITCH), help_heading = "Transport")]
     pub uring: Option<Switch>,
     /// Bypass the kernel's page cache on the FUSE side: auto, on or off [default: auto]
-    #[arg(long, value_name = "auto|on|off", help_heading = "Transport")]
+    #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_parser = one_of::<Switch>(SWITCH), help_heading = "Transport")]
     pub direct_io: Option<Switch>,
     /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Transport")]
@@ -155,7 +165,7 @@ pub struct MountArguments {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Write buffer")]
     pub flush_interval: Option<Duration>,
     /// Flush in a thread (thread), in the writing request (inline), or don't buffer (off) [default: thread]
-    #[arg(long, value_name = "thread|inline|off", help_heading = "Write buffer")]
+    #[arg(long, value_name = "thread|inline|off", hide_possible_values = true, value_parser = one_of::<Flusher>(FLUSHER), help_heading = "Write buffer")]
     pub flusher: Option<Flusher>,
     /// Bypass the source's page cache for a stream of writes after this many contiguous bytes, or off [default: 8m; off
     /// without a buffer]

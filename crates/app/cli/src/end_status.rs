@@ -89,6 +89,6 @@ pub fn check(file: &File, pid: u32) -> Result<()> {
     match text.strip_prefix("error: ") {
         _ if text == DONE => Ok(()),
         Some(error) => bail!("{error}"),
-        None => bail!("process {pid} was killed before all was written; what was not synced is lost"),
+        None => bail!("process {pid} was killed before everything was written; unsynced data is lost"),
     }
 }

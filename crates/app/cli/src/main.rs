@@ -32,6 +32,7 @@ mod stats;
 mod stats_document;
 mod stats_prometheus;
 mod stats_table;
+mod study_command;
 mod taken;
 mod trace_command;
 mod ubi_command;
@@ -43,42 +44,16 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 // Imported for the modules below, which use them as `crate::...`.
-use programs::{Finding, log, loop_disk, output, private_folder, quantity};
+use programs::{Finding, command_line, log, loop_disk, output, private_folder, quantity};
 
 use crate::arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     let words = normalised(std::env::args_os().collect());
-    let arguments =
-        Arguments::try_parse_from(&words).unwrap_or_else(|error| refuse(without_dashes_tip(error)));
+    let arguments = command_line::parse_or_refuse(&words);
     programs::exit_code(run(&arguments, &words))
-}
-
-/// Ends the program with the message of a wrong command line in the form of all other errors; help is printed as it is.
-fn refuse(error: clap::Error) -> ! {
-    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        error.exit();
-    }
-    let text = error.render().to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    output::print_error(text.trim_end());
-    std::process::exit(2);
-}
-
-/// Removes the tip to pass an unknown option after `--`: where a folder is expected, that is never meant.
-fn without_dashes_tip(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
-        let is_useful = |tip: &StyledStr| !tip.to_string().contains("as a value, use");
-        let tips: Vec<StyledStr> = tips.into_iter().filter(is_useful).collect();
-        if !tips.is_empty() {
-            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
-        }
-    }
-    error
 }
 
 /// Rewrites a command line into the form that [`Arguments`] parses.
@@ -106,6 +81,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Nand(command) => return nand_command::run(command),
         Command::Ubi(command) => return ubi_command::run(command),
         Command::Ubifs(command) => return ubifs_command::run(command, words),
+        Command::Study(command) => return study_command::run(command),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
         Command::Ui(arguments) => return ui_command::run(arguments),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use buffer::{BufferConfig, Flusher};
 use fuse::{MountConfig, Switch};
+use results::words::nearest;
 
 use crate::arguments::{IoUnit, MountArguments, StreamAfter, parse_io_unit, parse_stream_after, parse_umask};
 use crate::inspect::{FOLDERS, not_understood};
@@ -153,6 +154,11 @@ impl MountPlan {
     }
 }
 
+/// Checks the settings of a mount, whatever its folders.
+pub fn check(arguments: &MountArguments) -> Result<()> {
+    Settings::of(arguments)?.own().map(drop)
+}
+
 /// All `-o` options of a command line in order, split at commas.
 pub fn all_options(arguments: &MountArguments) -> Vec<String> {
     arguments
@@ -232,9 +238,9 @@ impl Settings {
         }
         bail!(
             "option `{key}` is unknown; {}",
-            match nearest(&key).as_slice() {
-                [] => "`tidegate mount --help` lists the known ones".to_owned(),
-                known => format!("the nearest known are {}", known.join(", ")),
+            match nearest(&key, &known_keys().collect::<Vec<_>>()) {
+                None => "`tidegate mount --help` lists the known ones".to_owned(),
+                Some(known) => format!("did you mean `{known}`?"),
             }
         )
     }
@@ -412,33 +418,6 @@ fn known_keys() -> impl Iterator<Item = &'static str> {
         .chain(IGNORED)
 }
 
-/// The three known keys with the smallest edit distance to `key`.
-fn nearest(key: &str) -> Vec<&'static str> {
-    // More than a third of the letters wrong is another word.
-    let slips_max = key.len().div_ceil(3);
-    let mut keys: Vec<_> = known_keys()
-        .filter(|known| edit_distance(key, known) <= slips_max)
-        .collect();
-    keys.sort_by_key(|known| edit_distance(key, known));
-    keys.truncate(3);
-    keys
-}
-
-/// Edit distance in bytes: insertions, removals and replacements.
-fn edit_distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (line, from_byte) in from.bytes().enumerate() {
-        let mut diagonal = line;
-        row[0] = line + 1;
-        for (column, to_byte) in to.bytes().enumerate() {
-            let replaced = diagonal + usize::from(from_byte != to_byte);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -552,7 +531,7 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_nearest_known() {
         let message = plan("bufer=8m").unwrap_err().to_string();
         assert!(
-            message.contains("`bufer`") && message.contains("buffer"),
+            message.ends_with("option `bufer` is unknown; did you mean `buffer`?"),
             "{message}"
         );
     }
@@ -561,7 +540,7 @@ mod tests {
     fn a_word_like_no_key_gets_no_suggestion() {
         let message = plan("colourful=1").unwrap_err().to_string();
         assert!(
-            message.contains("--help") && !message.contains("nearest"),
+            message.contains("--help") && !message.contains("did you mean"),
             "{message}"
         );
     }
@@ -641,12 +620,5 @@ mod tests {
         for option in ["buffer=8m", "allow_other", "bufer=8m"] {
             assert!(!is_generic(option), "{option}");
         }
-    }
-
-    #[test]
-    fn edits_are_counted() {
-        assert_eq!(edit_distance("bufer", "buffer"), 1);
-        assert_eq!(edit_distance("", "abc"), 3);
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
     }
 }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mounted_is_not_found() {
+    fn a_folder_that_is_not_mounted_is_not_found() {
         assert_eq!(topmost(TABLE, Path::new("/mnt")), None);
         assert_eq!(topmost(b"", Path::new("/mnt")), None);
     }

@@ -9,15 +9,18 @@ use clap::Args;
 use media::{Nand, NandGeometry};
 use nand::{Access, ChipModel, FileError, FileNand, ImageKind, MtdNand, PlainImage, Preset, RawNand};
 
+use programs::command_line::one_of;
+
 use crate::inspect::{FLASH, not_understood};
+use crate::output::print_error;
 use crate::quantity::parse_bytes;
-use crate::ubi_command::chip::{guessed_image, open_guessed};
+use crate::ubi_command::chip::{open_image, truncated};
 
 /// The chip of an image without a side-car.
 #[derive(Args, Clone, Debug, Default)]
 pub struct GeometryArguments {
     /// The chip by name: slc, mlc, tlc, micron-mlc or nandsim (`tidegate nand presets` lists them)
-    #[arg(long, value_name = "NAME", help_heading = "Chip")]
+    #[arg(long, value_name = "NAME", help_heading = "Chip", hide_possible_values = true, value_parser = one_of::<Preset>(Preset::ALL.map(Preset::name)))]
     pub preset: Option<Preset>,
     /// Size of a page without OOB, bytes [default: the preset's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
@@ -145,26 +148,26 @@ impl Device {
                 .is_some_and(|model| !same_pages(&model.geometry, &device.geometry()))
             {
                 bail!(
-                    "{} knows its own geometry, which is another; leave it out",
+                    "{} has another geometry than the options; leave them out",
                     path.display()
                 );
             }
             return Ok(Self::Mtd(Box::new(device)));
         }
-        let chip = match FileNand::open(path, access, geometry.plain()?) {
-            Err(error @ FileError::UnknownChip { .. }) => {
-                // The guess of a page may be too large, which does not matter to a reader.
-                let guessed = match access {
-                    Access::ReadOnly => guessed_image(path)?,
-                    Access::ReadWrite => None,
-                };
-                let Some(guessed) = guessed else {
-                    return Err(not_understood(path, "a NAND image", &FLASH, error.into()));
-                };
-                open_guessed(path, access, guessed)?
+        let unknown = |error: FileError| not_understood(path, "a NAND image", &FLASH, error.into());
+        let chip = match access {
+            Access::ReadOnly => open_image(path, access, geometry.plain()?, unknown)?,
+            // The guess of a page may be too large, which matters to a writer.
+            Access::ReadWrite => {
+                FileNand::open(path, access, geometry.plain()?).map_err(|error| match error {
+                    FileError::UnknownChip { .. } => unknown(error),
+                    error => error.into(),
+                })?
             }
-            opened => opened?,
         };
+        if let Some(missing) = chip.missing_bytes() {
+            print_error(&format!("{}: {}", path.display(), truncated(missing)));
+        }
         Ok(Self::File(Box::new(chip)))
     }
 

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_force_comes_first_and_half_a_ro_is_ro() {
+    fn options_in_force_come_first_and_half_a_ro_is_ro() {
         let mount = Mount {
             id: "98".to_owned(),
             root: "/".into(),

@@ -1,28 +1,26 @@
 //! `tidegate replay`: replays a call trace on any directory.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use bench::replay::{DirectIo, Replay, ReplaySpec, Speed};
 use bench::{Cache, Workload};
 use clap::Args;
-use formats::calls::{Format, Ipc, ReadOptions, TraceError, USUAL_CALLS_MAX, format_of, read_trace};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use formats::calls::{Format, Ipc, ReadOptions, TraceError, USUAL_CALLS_MAX, format_of, read_trace, words};
 use results::call_trace::Trace;
 
 use crate::bench_command::repeat::BenchCommonArguments;
-use crate::bench_command::workloads::{RunAs, WorkloadArguments};
+use crate::bench_command::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::output;
 
 /// Arguments of `tidegate replay`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Formats: calls (tidegate trace syscalls), strace (best: strace -f -ttt -T -y -o FILE), mobigen (Mobibench\n\
-                  scripts), fio-iolog (fio --write_iolog, version 2 and 3), blkparse (text), biotracer (Nexus 5 traces of\n\
-                  SmartphoneIOTraces), pixel-csv (Pixel traces of MobileBlockIOTraces), most, ftrace, block-trace (any of\n\
-                  these, or a folder of `tidegate trace`).\n\
-                  Paths of the trace are made inside a folder of the replay's own; none leads out of it.\n\
-                  Whatever of the trace is left out, or answers otherwise, is counted and printed.\n\
+    after_help = "Paths of the trace are made inside a folder of the replay's own; none leads out of it. \
+                  Omitted calls, and calls that answer otherwise, are counted and printed.
+\
                   Exit codes: 0 done, 1 stopped before its end or calls answered otherwise, 2 could not do it."
 )]
 pub struct ReplayArguments {
@@ -30,9 +28,8 @@ pub struct ReplayArguments {
     pub file: PathBuf,
     /// Measure the file system of this existing directory; a subdirectory is created in it and removed
     pub directory: PathBuf,
-    /// Read the trace in this format: calls, strace, mobigen, fio-iolog, blkparse, biotracer, pixel-csv, most, ftrace
-    /// or block-trace [default: detected from the content]
-    #[arg(long, value_name = "FORMAT")]
+    /// Read the trace in this format [default: detected from the content]
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser())]
     pub format: Option<Format>,
     /// Replay at this speed: asap (each call as soon as its dependencies allow), real (at the recorded times), or xN
     /// (N times as fast as recorded)
@@ -58,14 +55,13 @@ pub struct ReplayArguments {
     pub common: BenchCommonArguments,
 }
 
-impl WorkloadArguments for ReplayArguments {
-    fn common(&self) -> &BenchCommonArguments {
-        &self.common
-    }
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    let words = words().map(|(_, word, description)| PossibleValue::new(word).help(description));
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<Format>())
+}
 
-    fn directory(&self) -> Result<&Path> {
-        Ok(&self.directory)
-    }
+impl WorkloadArguments for ReplayArguments {
+    common_and_directory!();
 
     fn workload(&self, run_as: RunAs) -> Result<Box<dyn Workload>> {
         let trace = read(self)?;
@@ -145,7 +141,7 @@ fn notes(trace: &Trace, left_out: &str) -> Vec<String> {
         .map(|(reason, count)| format!("{left_out}: {count} x {reason}"))
         .collect();
     if !trace.complete {
-        notes.push("the trace ends before what it recorded did".to_owned());
+        notes.push("the trace ends before the recorded program did".to_owned());
     }
     notes
 }

@@ -9,7 +9,7 @@ use passfs::{AccessTimeRule, AccessTimes, IdMap, PassConfig, PassFs};
 
 use crate::daemon::Served;
 use crate::mount_options::{IdPlan, MountPlan};
-use crate::{source_overlap, stats_document};
+use crate::{end_status, source_overlap, stats_document};
 
 /// The layers below the FUSE session.
 pub struct Stack {
@@ -18,6 +18,10 @@ pub struct Stack {
 
 /// Start writing out a stream after each default buffer entry, not only at fsync.
 const WRITE_OUT_BYTES: u64 = 2 << 20;
+/// Direct writes slower than this, in bytes per second, cost a stream more than the page cache does. Measured against the
+/// page cache with early write-out: 0.86 of its throughput on a card of 37 MB/s, 0.8 on one of 330, equal on cards of 550
+/// and 900, 3 times as fast on a disk of 1800.
+const STREAM_DIRECT_RATE_MIN: u64 = 400_000_000;
 
 impl Stack {
     /// Opens the source and creates the buffer; mounts nothing.
@@ -28,6 +32,7 @@ impl Stack {
             read_only: false,
             write_out_bytes: (plan.buffer.flusher != Flusher::Off).then_some(WRITE_OUT_BYTES),
             stream_direct_after_bytes: plan.stream_after_bytes,
+            stream_direct_rate_min: STREAM_DIRECT_RATE_MIN,
             offer_backing: plan.session.passthrough != Switch::Off,
             access_times: access_times(&plan.session.kernel_options),
         };
@@ -54,7 +59,9 @@ impl Stack {
     fn statistics(&self, plan: &MountPlan) -> StatsDocument {
         let buffered = self.buffered.clone();
         let source = plan.source.display().to_string();
-        stats_document::producer(source, move || (buffered.stats(), buffered.inner().counters()))
+        stats_document::producer(source, end_status::descriptor(), move || {
+            (buffered.stats(), buffered.inner().counters())
+        })
     }
 
     /// Writes all buffered data to the source. Fails if data was lost without an error to any program.
@@ -64,7 +71,7 @@ impl Stack {
         let untold = stats.errors_pending + stats.errors_unclaimed;
         if untold > 0 {
             bail!(
-                "data of {untold} files could not be written to the source, and no program was left to be told"
+                "data of {untold} files could not be written to the source, and no program is left that would get the error"
             );
         }
         Ok(())

@@ -6,15 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuse::{Negotiated, SessionStats, StatsDocument};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
-
-use crate::end_status;
 
 /// Name of the extended attribute.
 pub const ATTRIBUTE: &str = "user.tidegate.stats";
@@ -35,6 +33,8 @@ pub struct DocumentParts<'a, Buffer, Backing> {
     pub version: u32,
     /// The serving process.
     pub pid: u32,
+    /// Time since the start of the mount.
+    pub uptime_ns: u64,
     /// The process namespace of `pid`.
     pub pid_namespace: Option<PathBuf>,
     /// Descriptor of the file that will hold the daemon's end status.
@@ -52,18 +52,20 @@ pub struct DocumentParts<'a, Buffer, Backing> {
 }
 
 /// Creates the producer of the document for a mount of `source`; `layers` returns the counters of the write buffer and of
-/// the layer below.
+/// the layer below. `end_descriptor` is that of the file for the daemon's end status, if it has one.
 pub fn producer<Buffer: Serialize, Backing: Serialize>(
     source: String,
+    end_descriptor: Option<i32>,
     layers: impl Fn() -> (Buffer, Backing) + Send + Sync + 'static,
 ) -> StatsDocument {
     let pid_namespace = own_pid_namespace();
-    let end_descriptor = end_status::descriptor();
+    let started = Instant::now();
     Box::new(move |session, negotiated| {
         let (buffer, backing) = layers();
         let document = DocumentParts {
             version: VERSION,
             pid: std::process::id(),
+            uptime_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             pid_namespace: pid_namespace.clone(),
             end_descriptor,
             source: source.clone(),
@@ -83,6 +85,9 @@ pub struct Document {
     pub version: u32,
     /// The serving process, numbered in `pid_namespace`.
     pub pid: u32,
+    /// Time since the start of the mount; older daemons do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_ns: Option<u64>,
     /// Target of the daemon's `/proc/self/ns/pid`.
     pub pid_namespace: Option<PathBuf>,
     /// Descriptor of the file that will hold the daemon's end status.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::stats_document::Document;
 
 /// Names of gauges, whose values can fall; all other members are counters.
-const LEVELS: [&str; 39] = [
+const LEVELS: [&str; 40] = [
     "tidegate_buffer_entries_in_use",
     "tidegate_buffer_entries_total",
     "tidegate_buffer_bytes_buffered",
@@ -37,6 +37,7 @@ const LEVELS: [&str; 39] = [
     "tidegate_source_path_small_write_after_ns",
     "tidegate_source_path_large_write_before_ns",
     "tidegate_source_path_large_write_after_ns",
+    "tidegate_source_time_scale_ratio",
     "tidegate_source_volatile_writes_level",
     "tidegate_source_power_is_on",
     "tidegate_source_write_amplification_ratio",
@@ -64,6 +65,14 @@ pub fn render(mountpoint: &Path, document: &Document) -> String {
     let session = &document.session;
     page.head("tidegate_up", "gauge", "1 while the daemon answers.");
     page.sample("tidegate_up", &[("source", &document.source)], 1);
+    if let Some(uptime_ns) = document.uptime_ns {
+        page.head(
+            "tidegate_uptime_seconds",
+            "gauge",
+            "Time since the start of the mount.",
+        );
+        page.sample("tidegate_uptime_seconds", &[], uptime_ns / 1_000_000_000);
+    }
     page.head(
         "tidegate_requests_total",
         "counter",

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use results::shown;
+use results::{nearest_f64, shown};
 use serde_json::{Map, Value};
 
 use crate::quantity::{about_bytes, show_bytes};
@@ -46,7 +46,64 @@ pub fn render(mountpoint: &Path, document: &Document) -> String {
 fn title(mountpoint: &Path, document: &Document) -> String {
     let (source, place) = (&document.source, mountpoint.display());
     let title = format!("{source} on {place}, process {}", document.pid);
-    shown::line(&title).into_owned() + "\n"
+    let up = document
+        .uptime_ns
+        .map(|uptime| format!(", up {}", about_time(uptime)));
+    shown::line(&title).into_owned() + &up.unwrap_or_default() + "\n"
+}
+
+/// A time for people, in its two largest units.
+fn about_time(nanos: u64) -> String {
+    let seconds = nanos / 1_000_000_000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min {} s", seconds % 60),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+/// The counters of an attached card that are not zero, with units.
+pub fn card(title: &str, document: &Document) -> String {
+    let mut text = shown::line(title).into_owned();
+    let up = document
+        .uptime_ns
+        .map(|uptime| format!(", up {}\n", about_time(uptime)));
+    text.push_str(up.as_deref().unwrap_or("\n"));
+    for (name, value) in &document.backing {
+        busy_member(&mut text, name, value);
+    }
+    text.push_str("\n(--json also shows counters that are zero)\n");
+    text
+}
+
+/// Rates since the mount.
+fn mean_rates(text: &mut String, document: &Document) {
+    let Some(seconds) = document
+        .uptime_ns
+        .map(|uptime| nearest_f64(uptime) / 1e9)
+        .filter(|seconds| *seconds > 0.0)
+    else {
+        return;
+    };
+    let session = &document.session;
+    section(text, "per second since the mount");
+    line(
+        text,
+        "requests",
+        &format!("{:.1}", nearest_f64(requests(document)) / seconds),
+    );
+    for (name, bytes) in [("read", session.read_bytes), ("written", session.written_bytes)] {
+        if bytes == 0 {
+            continue;
+        }
+        line(
+            text,
+            name,
+            &format!("{:.3} MB", nearest_f64(bytes) / 1e6 / seconds),
+        );
+    }
 }
 
 /// The counters that are not zero, with units, and the settings that are on.
@@ -77,7 +134,8 @@ pub fn brief(mountpoint: &Path, document: &Document) -> String {
     busy(&mut text, "session", &counters);
     busy(&mut text, "write buffer", &document.buffer);
     busy(&mut text, "source", &document.backing);
-    text.push_str("\n(--all also shows counters that are zero, request sizes and reasons)\n");
+    mean_rates(&mut text, document);
+    text.push_str("\n(--all also shows counters that are zero, request sizes and reasons; --watch rates)\n");
     text
 }
 
@@ -120,6 +178,10 @@ fn with_unit(name: &str, number: u64) -> (String, String) {
     if let Some(name) = name.strip_suffix("_ns") {
         return (name.replace('_', " "), media::Nanos(number).to_string());
     }
+    let name = ["_count", "_level"]
+        .iter()
+        .find_map(|unit| name.strip_suffix(unit))
+        .unwrap_or(name);
     let shown = match name.split('_').any(|word| word == "bytes") {
         true => about_bytes(number),
         false => number.to_string(),
@@ -281,6 +343,61 @@ mod tests {
             assert!(!text.contains(absent), "{absent} is in\n{text}");
         }
         assert!(text.lines().count() < render(Path::new("/mnt"), &document).lines().count());
+    }
+
+    #[test]
+    fn the_title_has_the_uptime_and_the_end_has_rates_since_then() {
+        let mut document = example(2);
+        assert!(
+            !brief(Path::new("/mnt"), &document).contains(", up "),
+            "older daemons do not tell"
+        );
+        document.uptime_ns = Some(4_000_000_000);
+        let text = brief(Path::new("/mnt"), &document);
+        assert!(
+            text.starts_with("/the/source on /mnt, process 7, up 4 s\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("requests                           5.0\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("written                            1.049 MB\n"),
+            "{text}"
+        );
+        for (seconds, shown) in [
+            (59, "59 s"),
+            (61, "1 min 1 s"),
+            (7260, "2 h 1 min"),
+            (90_000, "1 d 1 h"),
+        ] {
+            assert_eq!(about_time(seconds * 1_000_000_000), shown);
+        }
+    }
+
+    #[test]
+    fn the_counters_of_a_card_have_units_and_no_zeros() {
+        let mut document = example(1);
+        let counters = [
+            ("late_p50_ns", 2_500),
+            ("reads_count", 7),
+            ("written_bytes", 1536 << 10),
+            ("erases_count", 0),
+        ];
+        document.backing = counters
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
+        let text = card("/dev/loop7: card x", &document);
+        for line in [
+            "late p50                           2.5 us",
+            "reads                              7",
+            "1.5 MiB",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("erases"), "{text}");
     }
 
     #[test]

@@ -22,10 +22,10 @@ const OPENERS: [&str; 2] = ["xdg-open", "termux-open"];
 /// Arguments of `tidegate ui`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Prints the address of the page, which holds a secret: whoever has it may write files here.\n\
-                  --open gives the browser a file with that address, which its user alone can read.\n\
-                  From another machine: ssh -L 8080:127.0.0.1:PORT, and open the same path on localhost:8080.\n\
-                  Ctrl-C stops a run, waits until its files are removed, and ends the server."
+    after_help = "Prints the address of the page. It holds a secret: everyone who knows it may write files here. \
+                  --open gives the browser a file with that address, which only its user can read. From another \
+                  machine: ssh -L 8080:127.0.0.1:PORT, and open the same path on localhost:8080. Ctrl-C stops a \
+                  run, waits until its files are removed, and ends the server."
 )]
 pub struct UiArguments {
     /// Loopback address and port; port 0 picks a free port

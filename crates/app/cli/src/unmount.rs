@@ -71,7 +71,7 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
             })?;
         }
         Found::OutOfReach(why) => bail!(
-            "{mountpoint}: the mount is gone, but its process can't be waited for: {why}; what it held back may not be \
+            "{mountpoint}: the mount is gone, but its process can't be waited for: {why}; its buffered data may not be \
              written yet, so see to its end before the source is unmounted"
         ),
     }
@@ -104,7 +104,7 @@ fn find_daemon(mount: &Mount, arguments: &UnmountArguments) -> Result<Found> {
         Ok(document) => document,
         Err(ReadError::Dead) if mount.is_tidegate() => {
             print_error(&format!(
-                "{}: its daemon is gone, and what it held back is lost; its last messages are in its --log-file or, without \
+                "{}: its daemon is gone, and its buffered data is lost; its last messages are in its --log-file or, without \
                  one, in the system log (`journalctl -t tidegate`)",
                 mount.mountpoint.display()
             ));
@@ -122,7 +122,7 @@ fn find_daemon(mount: &Mount, arguments: &UnmountArguments) -> Result<Found> {
         }
         Err(error @ ReadError::Silent { .. }) => {
             return Err(anyhow::Error::new(error).context(
-                "nothing was unmounted, as it could not be waited for what the daemon holds back; --lazy takes the mount away all \
+                "nothing was unmounted, because the daemon's writes can't be waited for; --lazy removes the mount all \
                  the same",
             ));
         }

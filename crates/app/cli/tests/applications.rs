@@ -98,7 +98,7 @@ impl Found {
 }
 
 #[test]
-fn what_arrives_at_the_file_system_is_what_the_sources_state() {
+fn the_file_system_gets_the_requests_that_the_sources_state() {
     let parent = tempfile::tempdir().expect("a folder");
     let cases = [
         ("camera", "0.5"),

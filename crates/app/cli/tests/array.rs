@@ -40,7 +40,7 @@ fn array_of_three() -> tempfile::TempDir {
 }
 
 #[test]
-fn what_is_put_on_an_array_comes_back_and_the_members_agree() {
+fn data_on_an_array_reads_back_and_the_members_agree() {
     let folder = array_of_three();
     let content: Vec<u8> = (0..200_001_u32)
         .map(|at| u8::try_from(at * 7 % 251).expect("a byte"))
@@ -167,7 +167,7 @@ fn a_damaged_header_of_one_member_costs_the_others_nothing_and_is_said() {
 }
 
 #[test]
-fn a_member_is_not_written_to_by_itself() {
+fn a_single_member_is_not_written_to() {
     let folder = array_of_three();
     std::fs::write(folder.path().join("content"), vec![7; 5000]).expect("written");
     let member = folder.path().join("flash.img.1");
@@ -363,18 +363,24 @@ fn an_array_with_parity_goes_on_without_a_member_and_gets_a_new_one() {
     );
 }
 
+/// Writes a volume's content, and returns it.
+fn filled(folder: &Path, array: &[&str]) -> Vec<u8> {
+    let content = vec![0x5A; 1_100_000];
+    std::fs::write(folder.join("content"), &content).expect("written");
+    succeeds(
+        folder,
+        &[&["ubi", "update"][..], array, &["0", "content"]].concat(),
+    );
+    content
+}
+
 /// Killed in the middle of a rebuild, at several moments.
 #[test]
 fn a_rebuild_that_is_killed_goes_on_where_it_ended() {
     let folder = array_of_four_with_parity();
     let folder = folder.path();
-    let content = vec![0x5A; 1_100_000];
-    std::fs::write(folder.join("content"), &content).expect("written");
     let all = ["flash.img", "--devices", "4"];
-    succeeds(
-        folder,
-        &[&["ubi", "update"][..], &all, &["0", "content"]].concat(),
-    );
+    let content = filled(folder, &all);
     let replaced = "flash.img.0,flash.img.1,new.img,flash.img.3";
     let words = ["array", "rebuild", replaced, "--member", "2", "--json"];
     for millis in [5, 20, 40, 80] {
@@ -417,8 +423,83 @@ fn a_rebuild_that_is_killed_goes_on_where_it_ended() {
     );
 }
 
+/// Regression: the array was used without it, which made it out of date.
 #[test]
-fn what_takes_parity_is_refused_without_it() {
+fn a_member_that_is_in_use_is_not_left_behind() {
+    let folder = array_of_four_with_parity();
+    let folder = folder.path();
+    let all = ["flash.img", "--devices", "4"];
+    std::fs::write(folder.join("content"), vec![0x5A; 100_000]).expect("written");
+    let update = [&["ubi", "update"][..], &all, &["0", "content"]].concat();
+    succeeds(folder, &update);
+    let member = std::fs::File::open(folder.join("flash.img.2")).expect("it is there");
+    member.lock().expect("nothing uses it");
+    for words in [&update[..], &[&["ubi", "scrub"][..], &all].concat()] {
+        let error = fails(folder, words);
+        assert!(
+            error.contains("out of date") && error.contains("in use"),
+            "{error}"
+        );
+    }
+    // Reading without it leaves it as it is.
+    succeeds(
+        folder,
+        &[&["ubi", "dump"][..], &all, &["0", "-o", "back"]].concat(),
+    );
+    drop(member);
+    assert!(succeeds(folder, &[&["ubi", "check"][..], &all].concat()).contains("the members agree"));
+}
+
+/// Regression: all shares were there, and the new chip was still no member.
+#[test]
+fn a_scrub_ends_a_rebuild_that_was_interrupted() {
+    let folder = array_of_four_with_parity();
+    let folder = folder.path();
+    let all = ["flash.img", "--devices", "4"];
+    filled(folder, &all);
+    let replaced = "flash.img.0,flash.img.1,new.img,flash.img.3";
+    let rebuild = || -> Value {
+        let info = succeeds(folder, &["ubi", "info", replaced, "--json"]);
+        serde_json::from_str::<Value>(&info).expect("JSON")["rebuild"].clone()
+    };
+    let mut is_unfinished = false;
+    for millis in 0..400 {
+        let mut killed = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .current_dir(folder)
+            .args(["array", "rebuild", replaced, "--member", "2", "--force"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        let _ = killed.kill();
+        killed.wait().expect("it ended");
+        is_unfinished = rebuild() != Value::Null;
+        if is_unfinished {
+            break;
+        }
+    }
+    assert!(is_unfinished, "no rebuild was killed in the middle of it");
+    succeeds(folder, &["ubi", "scrub", replaced]);
+    assert_eq!(rebuild(), Value::Null);
+    assert!(succeeds(folder, &["ubi", "check", replaced]).contains("the members agree"));
+}
+
+#[test]
+fn a_place_that_is_none_of_the_chips_is_named() {
+    let folder = array_of_three();
+    let array = ["flash.img", "--devices", "3", "--member", "9"];
+    for command in ["adopt", "rebuild"] {
+        let message = fails(folder.path(), &[&["array", command], &array[..]].concat());
+        assert_eq!(
+            message,
+            "tidegate: member 9: there are 3 chips, numbered from 0\n"
+        );
+    }
+}
+
+#[test]
+fn commands_that_need_parity_are_refused_without_it() {
     let folder = array_of_three();
     let rebuild = [
         "array",

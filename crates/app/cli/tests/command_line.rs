@@ -436,6 +436,208 @@ fn options_have_one_grammar_over_all_commands() {
     );
 }
 
+/// The text of each page of the manual without its markup.
+fn plain_pages() -> Vec<(String, String)> {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = folder.path().to_str().expect("UTF-8").to_owned();
+    assert!(run(&["man", &path]).status.success());
+    let entries = std::fs::read_dir(folder.path()).expect("pages");
+    let read = entries.map(|entry| {
+        let path = entry.expect("a page").path();
+        let mut page = std::fs::read_to_string(&path).expect("text");
+        for (markup, text) in [("\\-", "-"), ("\\fB", ""), ("\\fI", ""), ("\\fR", "")] {
+            page = page.replace(markup, text);
+        }
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        (name.trim_start_matches("tidegate-").to_owned(), page)
+    });
+    read.collect()
+}
+
+/// Options with different kinds of values in different commands: a word of one field each, or a flag somewhere.
+const SEVERAL_MEANINGS: [(&str, &str); 15] = [
+    ("--baseline", "a target; the folder of a study"),
+    ("--blocks", "number of a chip; by block"),
+    ("--cache", "page cache; cache of a card"),
+    ("--check", "a job to check; checks of the results"),
+    ("--device", "a device to trace; permission to measure a device"),
+    ("--devices", "members of an array; numbers of members to measure"),
+    ("--journal", "mode of SQLite; owners of the journal's blocks"),
+    ("--keep", "axes of a race; a folder for files"),
+    ("--markdown", "a file; the form of standard output"),
+    ("--only", "kinds of steps; one exhibit"),
+    ("--operation", "a statement; a time of a chip"),
+    (
+        "--output",
+        "a file; a trace, which is a folder; a folder for files",
+    ),
+    ("--records", "sizes; number of records"),
+    ("--scale", "a factor; a part of 1000"),
+    ("--workload", "a name; a part of names"),
+];
+
+#[test]
+fn an_option_has_one_kind_of_value_and_a_folder_one_name_over_all_commands() {
+    let mut values = std::collections::BTreeMap::<String, std::collections::BTreeSet<String>>::new();
+    let mut wrong = Vec::new();
+    for (page, text) in plain_pages() {
+        if OTHER_GRAMMAR.contains(&format!("tidegate-{page}").as_str()) {
+            continue;
+        }
+        for line in text.lines().filter(|line| line.starts_with('-')) {
+            let names = line.split([' ', ',', '[']).filter(|word| word.starts_with("--"));
+            let value = line
+                .split_once('<')
+                .map_or("", |(_, value)| value.split('>').next().unwrap_or(""));
+            for name in names {
+                let name = name.trim_end_matches('=');
+                values
+                    .entry(name.to_owned())
+                    .or_default()
+                    .insert(value.to_owned());
+            }
+        }
+        for word in text.split(|letter: char| !letter.is_ascii_uppercase()) {
+            if ["FOLDER", "DIR", "OUTDIR"].contains(&word) {
+                wrong.push(format!("{page}: {word} in place of DIRECTORY"));
+            }
+        }
+        // Folders to measure are the last operand.
+        let synopsis = text.split(".SH ").find(|section| section.starts_with("SYNOPSIS"));
+        let operands = synopsis.expect("a synopsis").trim_end();
+        if operands.contains("DIRECTORY")
+            && !operands.trim_end_matches([']', '>', ' ']).ends_with("DIRECTORY")
+        {
+            let is_option = operands.contains("--");
+            if !is_option {
+                wrong.push(format!("{page}: DIRECTORY is not the last operand"));
+            }
+        }
+    }
+    for (name, kinds) in &values {
+        let is_listed = SEVERAL_MEANINGS.iter().any(|(listed, _)| listed == name);
+        if (kinds.len() > 1) != is_listed {
+            wrong.push(format!("{name}: {kinds:?}"));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    // Canary: values are read.
+    assert_eq!(values["--seed"].iter().collect::<Vec<_>>(), ["N"]);
+}
+
+#[test]
+fn a_folder_that_can_not_be_measured_is_named_with_the_reason() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = folder.path().to_str().expect("UTF-8");
+    let read_only = ["-t", "tmpfs", "-o", "ro", "none", path];
+    let mounted = Command::new("mount").args(read_only).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        testkit::report_left_out("a read-only mount needs root");
+        return;
+    }
+    let message = refusal(&["bench", "file", path, "--size", "1m"]);
+    assert!(
+        Command::new("umount")
+            .arg(path)
+            .status()
+            .expect("it runs")
+            .success()
+    );
+    assert_eq!(
+        message,
+        format!("tidegate: {path} is on a read-only file system; name a writable folder\n")
+    );
+}
+
+#[test]
+fn the_first_target_is_the_baseline_where_none_is_native() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = folder.path().display();
+    let (first, second) = (format!("b={path}"), format!("a={path}"));
+    let output = run(&[
+        "bench",
+        "compare",
+        "--target",
+        &first,
+        "--target",
+        &second,
+        "--workload",
+        "files-10k",
+        "--files",
+        "20",
+        "--rounds",
+        "1",
+    ]);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(table.contains(" of b "), "{table}");
+}
+
+/// Commands with a mistyped value, and the word that was meant.
+const MISTYPED: &[(&[&str], &str)] = &[
+    (&["emmc", "run", "--card", "gt-i930"], "gt-i9300"),
+    (&["emmc", "run", "--host", "mshc"], "mshci"),
+    (&["emmc", "presets", "mlc-mqsm"], "mlc-mqsim"),
+    (
+        &["emmc", "paper", "--scale", "10", "--only", "tabel 1"],
+        "table 1",
+    ),
+    (&["nand", "create", "x.img", "--preset", "micron"], "micron-mlc"),
+    (&["array", "bench", "--cells", "slc,mcl"], "mlc"),
+    (&["bench", "app", "install-app", "."], "app-install"),
+    (&["bench", "file", ".", "--mode", "fsyn"], "fsync"),
+    (&["bench", "run", "androbenc", "."], "androbench"),
+    (&["bench", "job", "--show-preset", "mobibenc"], "mobibench"),
+    (&["replay", "x", ".", "--format", "stracee"], "strace"),
+    (&["trace", "info", "x", "--from", "blkpars"], "blkparse"),
+    (&["mount", ".", "x", "--flusher", "thred"], "thread"),
+    (&["mount", ".", "x", "--passthrough", "of"], "off"),
+    (&["mount", ".", "x", "-o", "pasthrough=on"], "passthrough"),
+];
+
+#[test]
+fn a_mistyped_value_is_answered_with_the_nearest_one() {
+    for (words, meant) in MISTYPED {
+        let message = refusal(words);
+        let suggestions = [
+            format!("did you mean `{meant}`?"),
+            format!("a similar value exists: '{meant}'"),
+        ];
+        assert!(
+            suggestions.iter().any(|suggestion| message.contains(suggestion)),
+            "{words:?}: {message}"
+        );
+    }
+}
+
+#[test]
+fn a_trace_is_not_written_into_a_folder_that_does_not_exist() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let log = path("x.iolog");
+    std::fs::write(
+        &log,
+        "fio version 2 iolog\n/f add\n/f open\n/f write 0 4096\n/f close\n",
+    )
+    .expect("written");
+    let nowhere = path("nowhere/below");
+    let message = refusal(&["trace", "convert", &log, &format!("{nowhere}/out.trace")]);
+    assert!(
+        message.contains(&format!("{nowhere}: ")) && message.contains("No such file or directory"),
+        "{message}"
+    );
+    assert!(!std::path::Path::new(&path("nowhere")).exists());
+    assert!(
+        run(&["trace", "convert", &log, &path("out.trace")])
+            .status
+            .success()
+    );
+}
+
 #[test]
 fn the_words_of_the_field_are_understood() {
     let folder = tempfile::TempDir::new().expect("a temporary folder");
@@ -476,7 +678,7 @@ fn the_words_of_the_field_are_understood() {
 
     assert_eq!(done(&["ubi", "ls", &image]).0, done(&["ubi", "info", &image]).0);
     let message = refusal(&["ubifs", "extract", &image]);
-    assert!(message.contains("-o FOLDER or --tar FILE"), "{message}");
+    assert!(message.contains("-o DIRECTORY or --tar FILE"), "{message}");
     let (told, _) = done(&["ubifs", "tar", &image, "-o", &archive]);
     assert!(told.contains("0 files, 0 B to "), "{told}");
     assert!(std::fs::metadata(&archive).expect("an archive").len() >= 1024);

@@ -31,6 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("runner", &["history", "outfile", "results"]),
     ("ui", &["history", "outfile", "results"]),
     ("report", &["results"]),
+    ("study", &["outfile", "programs", "report", "results", "runner"]),
     ("testkit", &["vfs"]),
     ("ubi", &["media"]),
     ("array", &["media", "ubi"]),
@@ -40,8 +41,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "live", "media",
-            "nand", "outfile", "passfs", "programs", "report", "results", "runner", "ubi", "ubifs", "trace",
-            "ui", "vfs",
+            "nand", "outfile", "passfs", "programs", "report", "results", "runner", "study", "ubi", "ubifs",
+            "trace", "ui", "vfs",
         ],
     ),
     ("programs", &["media", "outfile", "report", "results"]),
@@ -81,10 +82,9 @@ const UNSAFE_CRATES: &[&str] = &[
 /// External crates that only the named crates may use.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("aes", &["ubifs"]),
-    ("anyhow", &["analysis-cli", "cli", "programs"]),
+    ("anyhow", &["analysis-cli", "cli", "programs", "study"]),
+    ("bytes", &["formats"]),
     ("clap", &["analysis-cli", "cli", "judge", "programs"]),
-    ("arrow-array", &["formats"]),
-    ("arrow-schema", &["formats"]),
     ("hkdf", &["ubifs"]),
     ("io-uring", &["bench", "fuse"]),
     ("parquet", &["formats"]),

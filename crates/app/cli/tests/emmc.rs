@@ -109,3 +109,27 @@ fn one_exhibit_of_the_paper_is_drawn_as_text_and_page() {
             .contains("table 1")
     );
 }
+
+/// Checked before privileges, so that nothing has been touched; and without them.
+#[test]
+fn a_card_is_not_attached_at_an_impossible_time_scale() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = folder.path().join("run");
+    for scale in ["0", "-1", "nan", "inf", "fast", "0.001", "1001", "1e2", ""] {
+        let refused = tidegate(&[
+            "emmc",
+            "attach",
+            "--time-scale",
+            scale,
+            "--run-folder",
+            path(&run),
+        ]);
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{scale}: {message}");
+        assert!(
+            message.contains("--time-scale") && (message.contains("from 0.01 to 1000") || scale.is_empty()),
+            "{scale}: {message}"
+        );
+        assert!(!run.exists(), "{scale}");
+    }
+}

@@ -74,7 +74,7 @@ impl Bench {
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR";
 
 #[test]
-fn a_ubi_image_is_told_with_its_geometry_its_volumes_and_the_next_command() {
+fn a_ubi_image_is_identified_with_geometry_volumes_and_next_command() {
     let bench = Bench::with_flash();
     let told = bench.inspected("nand.img", 0);
     assert_eq!(told["kind"], "ubi", "{told}");
@@ -97,7 +97,7 @@ fn a_ubi_image_is_told_with_its_geometry_its_volumes_and_the_next_command() {
 }
 
 #[test]
-fn a_truncated_dump_is_told_and_can_be_read() {
+fn a_truncated_dump_is_reported_and_can_be_read() {
     let bench = Bench::with_flash();
     let whole = fs::read(bench.path("nand.img")).expect("an image");
     bench.write("cut.img", &whole[..63 * 131_072 + 70_000]);
@@ -119,6 +119,72 @@ fn a_truncated_dump_is_told_and_can_be_read() {
             .refused(&["ubi", "mkvol", "cut.img", "-N", "x", "-S", "1"])
             .contains("truncated")
     );
+    // The same with a geometry that is said, if the headers agree with it.
+    let said = ["--page", "2k", "--block", "128k"];
+    bench.done(&[&["ubi", "info", "cut.img"], &said[..]].concat());
+    let wrong = ["--page", "2k", "--block", "256k"];
+    let message = bench.refused(&[&["ubi", "info", "cut.img"], &wrong[..]].concat());
+    assert!(message.contains("`truncate -s 8388608`"), "{message}");
+}
+
+#[test]
+fn a_mount_of_a_flash_image_is_answered_with_the_command_that_mounts_it() {
+    let bench = Bench::with_flash();
+    let message = bench.refused(&["mount", "nand.img", "."]);
+    assert!(
+        message
+            .contains("nand.img: this is a UBI image of 2 volumes, not a folder: use `tidegate ubifs mount "),
+        "{message}"
+    );
+    assert!(message.ends_with("nand.img MOUNTPOINT`\n"), "{message}");
+}
+
+#[test]
+fn a_check_finds_that_a_dump_is_truncated() {
+    let bench = Bench::with_flash();
+    let whole = fs::read(bench.path("nand.img")).expect("an image");
+    let checked = |bytes: usize| {
+        bench.write("cut.img", &whole[..bytes]);
+        let output = bench.run(&["ubi", "check", "cut.img"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let partial = checked(63 * 131_072 + 70_000);
+    assert!(
+        partial.starts_with("truncated: the last block lacks 61072 bytes"),
+        "{partial}"
+    );
+    assert!(partial.contains("1 finding in 64 blocks"), "{partial}");
+    // Cut between two blocks: the volumes tell that there were more.
+    let even = checked(16 * 131_072);
+    assert!(
+        even.starts_with("truncated: the volumes take at least "),
+        "{even}"
+    );
+    assert!(
+        even.contains("and the image has 16; its end is missing"),
+        "{even}"
+    );
+}
+
+#[test]
+fn a_dump_shows_what_is_known_of_its_chip_and_names_the_rest() {
+    let bench = Bench::with_flash();
+    let shown = bench.done(&["nand", "info", "nand.img"]);
+    assert!(
+        shown.contains("2 KiB each (guessed from UBI headers)\n"),
+        "{shown}"
+    );
+    let unknown = "unknown       bad blocks, ecc, timing, erases, clock: a plain dump does not tell\n";
+    assert!(shown.ends_with(unknown), "{shown}");
+    let said = bench.done(&["nand", "info", "nand.img", "--preset", "slc"]);
+    assert!(said.contains("2 KiB + 64 B OOB each (as given)\n"), "{said}");
+    assert!(said.contains("\ntiming        read 25 us"), "{said}");
+    let json: Value =
+        serde_json::from_str(&bench.done(&["nand", "info", "nand.img", "--json"])).expect("JSON");
+    assert_eq!(json["geometry"]["oob_bytes"], Value::Null);
+    assert_eq!(json["simulated"]["ecc_bits"], Value::Null);
+    assert_eq!(json["geometry_from"], "ubi_headers");
 }
 
 #[test]
@@ -151,7 +217,7 @@ fn flash_inside_a_larger_dump_is_found_with_the_command_that_cuts_it_out() {
 }
 
 #[test]
-fn a_bare_volume_is_told_by_inspect_and_by_the_commands_that_need_ubi() {
+fn a_bare_volume_is_identified_by_inspect_and_by_commands_that_need_ubi() {
     let bench = Bench::with_flash();
     let told = bench.inspected("root.ubifs", 0);
     assert_eq!(told["kind"], "ubifs");
@@ -166,7 +232,7 @@ fn a_bare_volume_is_told_by_inspect_and_by_the_commands_that_need_ubi() {
         let message = bench.refused(&words);
         assert!(
             message.contains("this is a bare UBIFS volume, not a")
-                && message.contains("use `tidegate ubifs ls "),
+                && message.contains("use `tidegate ubifs "),
             "{words:?}: {message}"
         );
         assert_eq!(message.lines().count(), 1, "{message}");
@@ -218,7 +284,7 @@ fn other_formats_and_nothing_at_all_are_named_with_code_1() {
 }
 
 #[test]
-fn traces_jobs_and_records_are_told_by_their_text() {
+fn traces_jobs_and_records_are_identified_by_their_text() {
     let bench = Bench::new();
     bench.write(
         "phone.txt",
@@ -253,6 +319,56 @@ fn traces_jobs_and_records_are_told_by_their_text() {
         );
     }
     assert_eq!(bench.inspected("notes.txt", 1)["kind"], "unknown");
+}
+
+#[test]
+fn other_outputs_are_identified_with_the_command_that_reads_them() {
+    let bench = Bench::new();
+    bench.done(&["nand", "create", "chip.img", "--preset", "slc", "--blocks", "8"]);
+    let history = ["--history", "runs.db"];
+    let measured = ["bench", "file", ".", "--size", "64k", "--record", "4k"];
+    bench.done(&[&measured[..], &history[..]].concat());
+    bench.write("app.json", "{\"schema\":1,\"tables\":[],\"traces\":[]}\n");
+    bench.write("app.html", "<!DOCTYPE html>\n<html lang=\"en\">\n");
+    for (name, description, next) in [
+        (
+            "chip.img.nand",
+            "the side-car of a NAND image",
+            Some("tidegate nand info chip.img"),
+        ),
+        (
+            "runs.db",
+            "a history of measurements",
+            Some("tidegate bench history list --history runs.db"),
+        ),
+        (
+            "app.json",
+            "a report on block traces in JSON",
+            Some("jq . app.json"),
+        ),
+        (
+            "app.html",
+            "an HTML page, such as a report (open it in a browser)",
+            None,
+        ),
+    ] {
+        let told = bench.inspected(name, 0);
+        assert_eq!(
+            (&told["kind"], &told["description"]),
+            (&"output".into(), &description.into()),
+            "{told}"
+        );
+        assert_eq!(told["next"].as_str(), next);
+    }
+    for words in [&["convert", "app.json", "out.trace"][..], &["report", "app.json"]] {
+        let message = bench.refused(&[&["trace"], words].concat());
+        assert!(
+            message.contains(
+                "app.json: this is a report on block traces in JSON, not a trace of block requests"
+            ),
+            "{message}"
+        );
+    }
 }
 
 #[test]

@@ -222,7 +222,10 @@ fn a_mistake_in_a_job_is_named_before_anything_is_touched() {
             assert!(message.contains(expected), "{message}");
         }
     }
-    assert!(refused(&["bench", "run", "absent.toml", "."], folder.path()).contains("absent.toml: "));
+    assert!(
+        refused(&["bench", "run", "absent.toml", "."], folder.path())
+            .contains("absent.toml is no file and none of the presets mobibench, ")
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
@@ -361,7 +364,7 @@ fn a_fio_job_with_a_queue_keeps_its_latencies_within_the_window() {
 }
 
 #[test]
-fn a_fio_job_is_told_by_its_content() {
+fn a_fio_job_is_recognised_by_its_content() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("job"), FIO).unwrap();
     let by_content = done(&["bench", "run", "job", ".", "--json"], folder.path());

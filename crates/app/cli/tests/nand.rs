@@ -134,7 +134,7 @@ fn nothing_is_replaced_unless_asked_for_and_never_while_it_is_used() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_before_anything_is_written() {
+fn impossible_chips_are_refused_before_anything_is_written() {
     let folder = TempDir::new().unwrap();
     for words in [
         &["create", "chip"][..],
@@ -204,13 +204,10 @@ fn timing_measures_a_short_run() {
 }
 
 #[test]
-fn blocks_fail_where_they_were_told_to_until_they_are_mended() {
+fn blocks_fail_at_the_given_places_until_they_are_mended() {
     let folder = TempDir::new().unwrap();
     create(&folder, "chip", &["--paired-pages"]);
-    assert_eq!(
-        expect(&folder, &["fail", "chip"], 0),
-        "nothing was told to fail\n"
-    );
+    assert_eq!(expect(&folder, &["fail", "chip"], 0), "no place fails\n");
     let said = expect(&folder, &["fail", "chip", "--program", "3:16", "--erase", "5"], 2);
     assert!(said.contains("PEB 3") && said.contains("16 pages"), "{said}");
     let said = expect(&folder, &["fail", "chip", "--erase", "5,16"], 2);
@@ -236,7 +233,7 @@ fn blocks_fail_where_they_were_told_to_until_they_are_mended() {
     assert!(said.contains("PEB 4: the erase failed"), "{said}");
     assert_eq!(
         expect(&folder, &["fail", "chip", "--mend", "4"], 0),
-        "nothing was told to fail\n"
+        "no place fails\n"
     );
     assert_eq!(json(&folder, &["load", "chip", "image"])["programmed_blocks"], 6);
 }

@@ -160,7 +160,7 @@ fn output_of_strace_is_replayed() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_said_in_one_line_and_exit_code_two() {
+fn an_unreplayable_trace_is_one_line_and_exit_code_two() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let path = directory.path();
     let (odd, broken) = (path.join("odd"), path.join("broken"));

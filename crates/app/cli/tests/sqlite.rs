@@ -78,7 +78,7 @@ fn json_is_one_record_a_line_and_nothing_else() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_exit_code_2_and_leaves_nothing() {
+fn contradictory_options_are_refused_with_exit_code_2_and_leave_nothing() {
     let directory = tempfile::tempdir().unwrap();
     for (words, expected) in [
         (

@@ -90,7 +90,7 @@ fn streams_go_in_and_out_and_messages_stay_beside_them() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(lines.len(), 4, "head, two requests, header");
-    assert!(text(&output.stderr).contains("not told by the source: files"));
+    assert!(text(&output.stderr).contains("missing in the source: files"));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_device_is_written_to_without_force() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_nothing_is_written() {
+fn impossible_conversions_are_refused_and_write_nothing() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.txt"), TRACE).unwrap();
     fs::write(folder.path().join("bad.txt"), format!("{TRACE}nonsense\n")).unwrap();

@@ -100,7 +100,7 @@ fn without_a_device_that_of_the_current_folder_is_traced_or_the_options_are_name
     );
     assert_eq!(output.status.code(), Some(2));
     let message = text(&output.stderr);
-    assert!(message.contains("-m FOLDER or --device DEVICE"), "{message}");
+    assert!(message.contains("-m DIRECTORY or --device DEVICE"), "{message}");
 }
 
 #[test]

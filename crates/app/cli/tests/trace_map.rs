@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn sectors_are_told_with_their_file_and_damage_by_the_exit_code() {
+fn sectors_are_listed_with_their_file_and_damage_sets_the_exit_code() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let Some(image) = image(folder.path()) else {
         testkit::report_left_out("no mkfs.ext4 with -d");
@@ -94,7 +94,7 @@ fn sectors_are_told_with_their_file_and_damage_by_the_exit_code() {
 }
 
 #[test]
-fn what_can_not_be_mapped_is_refused() {
+fn files_without_a_map_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let path = folder.path().join("zeros");
     fs::write(&path, vec![0; 4096]).expect("a file can be written");

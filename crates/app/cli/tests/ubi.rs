@@ -198,7 +198,7 @@ fn a_check_says_that_a_leb_may_be_lost_where_and_what_it_can_not_verify() {
 }
 
 #[test]
-fn what_is_no_ubi_is_refused_by_code_2_with_what_to_do_and_stays_as_it_is() {
+fn a_file_without_ubi_is_refused_with_the_next_step_and_stays_unchanged() {
     let bench = Bench::new();
     let before = std::fs::read(bench.path("nand.img")).expect("there");
     let said = bench.fails(&[&["info", "nand.img"], &SHAPE[..]].concat(), 2);

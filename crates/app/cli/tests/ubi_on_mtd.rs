@@ -30,7 +30,7 @@ lab-complaints
 "#;
 
 #[test]
-fn what_the_program_wrote_to_a_chip_of_the_kernel_is_what_the_kernel_attaches() {
+fn the_kernel_attaches_the_devices_that_the_program_wrote() {
     if testkit::left_to_full("it takes half a minute of a guest") {
         return;
     }

@@ -104,7 +104,7 @@ fn mounts_and_applications_on_four_devices_are_as_fast_as_promised() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_with_the_reason() {
+fn impossible_benches_are_refused_with_the_reason() {
     for (words, reason) in [
         (&["--devices", "17"][..], "1 to 16 devices"),
         (&["--records", "0"], "a byte at least"),

@@ -94,6 +94,73 @@ fn documents(lines: &str) -> Vec<Value> {
         .collect()
 }
 
+/// Overwrites the first page of an image at `at`.
+fn destroy(path: &Path, at: usize) {
+    let mut image = fs::read(path).expect("an image");
+    image[at..at + 2048].fill(0x11);
+    fs::write(path, image).expect("written");
+}
+
+#[test]
+fn files_below_a_damaged_superblock_are_read_by_the_size_of_a_leb() {
+    let bench = Bench::new();
+    bench.make_volume();
+    bench.ends(0, "ubifs extract volume -o whole");
+    destroy(&bench.path("volume"), 0);
+    bench.ends(2, "ubifs ls volume");
+    let (_, told) = bench.ends(0, "ubifs extract --leb-size 126976 volume -o rescued");
+    assert!(
+        told.contains("the superblock is damaged; rebuilt by the other areas: "),
+        "{told}"
+    );
+    for name in ["a/b/file", "a/small"] {
+        let read = |folder: &str| fs::read(bench.path(folder).join(name)).expect("extracted");
+        assert_eq!(read("rescued"), read("whole"), "{name}");
+    }
+    let (_, error) = bench.ends(2, "ubifs ls --leb-size 131072 volume");
+    assert!(error.contains("holds no UBIFS superblock"), "{error}");
+}
+
+#[test]
+fn a_journal_below_a_damaged_superblock_is_replayed() {
+    let bench = Bench::new();
+    bench.make_cut_chip();
+    let (whole, _) = bench.ends(0, "ubifs tree chip");
+    let image = fs::read(bench.path("chip")).expect("an image");
+    let superblock = [0x31, 0x18, 0x10, 0x06];
+    let is_superblock = |at: &usize| image[*at..].starts_with(&superblock) && image[at + 20] == 6;
+    let at = (0..image.len())
+        .step_by(2048)
+        .find(is_superblock)
+        .expect("a superblock");
+    destroy(&bench.path("chip"), at);
+    let (_, error) = bench.ends(2, "ubifs tree chip");
+    assert!(
+        error.contains("if it is damaged, --leb-size 129024 rebuilds it"),
+        "{error}"
+    );
+    let (rescued, _) = bench.ends(0, "ubifs tree --leb-size 129024 chip");
+    assert_eq!(rescued, whole);
+    assert!(whole.contains("first"), "the journal was replayed: {whole}");
+}
+
+#[test]
+fn an_image_for_lebs_of_another_size_is_read_by_that_size() {
+    let bench = Bench::new();
+    bench.make_volume();
+    fs::write(bench.path("chip"), vec![0xFF; 96 * 131_072]).expect("room for it");
+    bench.ends(0, "ubi format chip --page 2k --block 128k --subpage 512");
+    bench.ends(0, "ubi mkvol chip -N data -S 60");
+    bench.ends(0, "ubi update chip data volume");
+    let (_, error) = bench.ends(2, "ubifs ls chip");
+    assert!(error.contains("--leb-size 126976 reads it"), "{error}");
+    bench.ends(0, "ubifs extract --leb-size 126976 chip -o out");
+    let read = |folder: &str| fs::read(bench.path(folder).join("a/b/file")).expect("a file");
+    assert_eq!(read("out"), read("tree"));
+    let (_, error) = bench.ends(2, "ubifs mount -o rw --leb-size 126976 chip tree");
+    assert!(error.contains("--leb-size is for reading"), "{error}");
+}
+
 #[test]
 fn check_says_nothing_of_what_is_whole_and_names_place_and_path_of_what_is_not() {
     let bench = Bench::new();

@@ -7,7 +7,7 @@
 //! - All external text is escaped; non-finite numbers are shown as "n/a", never drawn.
 //! - A chart never claims more than the table below it, and the table never more than the raw samples.
 //!
-//! [`svg`] draws, [`html`] escapes and tabulates, [`ladder`] compares configurations for one workload, [`comparison`]
+//! [`svg`] draws bars, [`plot`] lines, dots and heat maps, [`html`] escapes and tabulates, [`ladder`] compares configurations for one workload, [`comparison`]
 //! for several, [`record_comparison`] compares two sets of records measured at any time, [`number`] does all
 //! formatting of numbers.
 
@@ -18,11 +18,12 @@ pub mod html;
 pub mod ladder;
 pub mod number;
 mod page;
+pub mod plot;
 pub mod record_comparison;
 pub mod svg;
 mod text_table;
 
 pub use comparison::{Comparison, ComparisonInput, ComparisonRow};
 pub use ladder::{LadderRow, LadderStep};
-pub use page::{ReportInput, head, render};
+pub use page::{ReportInput, head, heading, render, tail};
 pub use text_table::{Align, Column, Fitted, clipped, elided, fitted, table};

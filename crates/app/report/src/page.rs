@@ -37,11 +37,7 @@ pub fn render(input: &ReportInput) -> String {
     page += "</header>\n";
     page += &ladder_section(&input.ladder);
     page += &notes(&input.notes);
-    page += &environment(&input.records);
-    page += &raw_samples(&input.records);
-    page += &rerun(&input.records);
-    page += &footer(&input.records);
-    page + "</body>\n</html>\n"
+    page + &tail(&input.records)
 }
 
 /// Everything of a page before its first visible element: title and style sheet.
@@ -55,8 +51,16 @@ pub fn head(title: &str) -> String {
     )
 }
 
+/// Everything of a page after its figures: the machine, the raw samples, the commands and the end.
+#[must_use]
+pub fn tail(records: &[RunRecord]) -> String {
+    let page = environment(records) + &raw_samples(records) + &rerun(records) + &footer(records);
+    page + "</body>\n</html>\n"
+}
+
 /// The heading, the description, and the time of the measurement.
-pub(crate) fn heading(title: &str, subtitle: &str, records: &[RunRecord]) -> String {
+#[must_use]
+pub fn heading(title: &str, subtitle: &str, records: &[RunRecord]) -> String {
     let mut html = html::text("h1", title);
     html += &format!("<p class=\"subtitle\">{}</p>\n", escape(subtitle));
     let starts = records.iter().map(|record| record.started_unix_ns);

@@ -14,18 +14,18 @@ const STYLE: &str = include_str!("page.css");
 /// Number of colours in the style sheet; further series reuse them.
 pub const SERIES_COLORS: usize = 8;
 
-const LEFT: f64 = 76.0;
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 46.0;
-const PLOT_HEIGHT: f64 = 250.0;
+pub(crate) const LEFT: f64 = 76.0;
+pub(crate) const RIGHT: f64 = 14.0;
+pub(crate) const TOP: f64 = 46.0;
+pub(crate) const PLOT_HEIGHT: f64 = 250.0;
 /// Width that charts with few bars are stretched to, and the minimum and maximum width per bar.
-const WIDTH_WANTED: f64 = 620.0;
+pub(crate) const WIDTH_WANTED: f64 = 620.0;
 const SLOT_WIDTH_MIN: f64 = 92.0;
 const SLOT_WIDTH_MAX: f64 = 140.0;
 /// Fraction of its slot that a bar fills.
 const BAR_PART: f64 = 0.6;
 const GROUP_GAP: f64 = 26.0;
-const LINE_HEIGHT: f64 = 17.0;
+pub(crate) const LINE_HEIGHT: f64 = 17.0;
 /// Values from here on are not drawn: real counts and rates are smaller, and arithmetic with larger ones overflows.
 const LARGEST: f64 = 1e15;
 /// Maximum decades of a logarithmic axis; smaller values are drawn at its foot.
@@ -276,7 +276,7 @@ struct Layout {
 
 /// The value axis: positions of values, and ticks.
 #[derive(Debug)]
-struct Axis {
+pub(crate) struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
@@ -284,7 +284,7 @@ struct Axis {
 }
 
 impl Axis {
-    fn new(scale: Scale, values: &[f64]) -> Self {
+    pub(crate) fn new(scale: Scale, values: &[f64]) -> Self {
         let largest = values.iter().copied().fold(0.0, f64::max);
         match scale {
             Scale::Linear => {
@@ -329,7 +329,7 @@ impl Axis {
     }
 
     /// Distance from the top of the drawing; `None` if the value cannot be drawn.
-    fn position(&self, value: f64) -> Option<f64> {
+    pub(crate) fn position(&self, value: f64) -> Option<f64> {
         let part = match self.scale {
             Scale::Linear if is_drawable(value) => value / self.high,
             Scale::Logarithmic if is_drawable(value) && value > 0.0 => {
@@ -340,7 +340,7 @@ impl Axis {
         Some(TOP + PLOT_HEIGHT * (1.0 - part.clamp(0.0, 1.0)))
     }
 
-    fn render(&self, title: &str, end: f64) -> String {
+    pub(crate) fn render(&self, title: &str, end: f64) -> String {
         let mut svg = String::new();
         for &tick in &self.ticks {
             let Some(y) = self.position(tick) else { continue };
@@ -363,7 +363,7 @@ impl Axis {
 }
 
 /// Whether the value is finite and of a plausible size.
-fn is_drawable(value: f64) -> bool {
+pub(crate) fn is_drawable(value: f64) -> bool {
     value.is_finite() && value.abs() < LARGEST
 }
 
@@ -405,7 +405,7 @@ fn wrapped(label: &str) -> Vec<String> {
     lines
 }
 
-fn words(class: &str, x: f64, y: f64, text: &str) -> String {
+pub(crate) fn words(class: &str, x: f64, y: f64, text: &str) -> String {
     format!(
         "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n",
         escape(text)
@@ -443,7 +443,7 @@ fn light_color(name: &str) -> &'static str {
 }
 
 /// A small count as a coordinate.
-fn small(count: usize) -> f64 {
+pub(crate) fn small(count: usize) -> f64 {
     nearest_f64(u64::try_from(count).unwrap_or(u64::MAX))
 }
 

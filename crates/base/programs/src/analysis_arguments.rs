@@ -104,7 +104,7 @@ pub struct TraceCompareArguments {
 )]
 pub struct TraceAppsArguments {
     /// Folder for images and traces; not on a device that is busy otherwise
-    #[arg(value_name = "DIR", default_value = "/var/tmp")]
+    #[arg(value_name = "DIRECTORY", default_value = "/var/tmp")]
     pub directory: PathBuf,
     /// File systems to make
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
@@ -130,7 +130,7 @@ pub struct TraceAppsArguments {
     #[arg(long)]
     pub json: bool,
     /// Keep the traces in this folder
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIRECTORY")]
     pub keep: Option<PathBuf>,
     /// Limits of the queries
     #[command(flatten)]
@@ -144,6 +144,6 @@ pub struct LimitArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "192m")]
     pub memory: u64,
     /// Analyses of a report that run in parallel [default: one per processor, at most 4]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub threads: Option<u8>,
 }

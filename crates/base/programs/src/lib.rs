@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod analysis_arguments;
+pub mod command_line;
 pub mod file_system_kind;
 pub mod log;
 pub mod loop_disk;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use report::number::date;
+use report::number::date_and_time;
 use results::shown;
 
 /// Severity of a message.
@@ -120,10 +120,8 @@ impl SystemLog {
 /// `2026-01-31T23:59:59Z`.
 fn utc_now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    date_and_time(seconds).replace(' ', "T") + "Z"
 }
 
 #[cfg(test)]
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_reach_a_system_log_that_comes_late_or_is_started_anew() {
+    fn messages_reach_a_system_log_that_starts_late_or_restarts() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("log");
         let log = SystemLog::new(path.clone());
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_log_that_does_not_read_holds_nobody_up() {
+    fn a_system_log_that_does_not_read_delays_no_sender() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("log");
         let _server = UnixDatagram::bind(&path).unwrap();

@@ -98,6 +98,12 @@ impl Estimate {
     /// a group has none.
     #[must_use]
     pub fn of_ratio(baseline: &[f64], measured: &[f64]) -> Option<Self> {
+        Self::of_ratio_covering(baseline, measured, WANTED_COVERAGE)
+    }
+
+    /// As [`Self::of_ratio`], with an interval of at least this coverage, unless there are too few runs for it.
+    #[must_use]
+    pub fn of_ratio_covering(baseline: &[f64], measured: &[f64], wanted: f64) -> Option<Self> {
         let usable = |values: &[f64]| -> Vec<f64> {
             let positive = values
                 .iter()
@@ -108,7 +114,7 @@ impl Estimate {
         let (baseline, measured) = (usable(baseline), usable(measured));
         let count = baseline.len().min(measured.len());
         if baseline.len().saturating_mul(measured.len()) > PAIRS_MAX {
-            let half_error = f64::midpoint(1.0, WANTED_COVERAGE);
+            let half_error = f64::midpoint(1.0, wanted);
             let below = Self::of_median_covering(&baseline, half_error)?;
             let above = Self::of_median_covering(&measured, half_error)?;
             return Some(Self {
@@ -126,7 +132,7 @@ impl Estimate {
         ratios.sort_by(f64::total_cmp);
         let value = Summary::of(&ratios)?.median;
         let chances = rank_sum_chances(baseline.len(), measured.len());
-        let (cut, coverage) = outermost(&chances, ratios.len(), WANTED_COVERAGE);
+        let (cut, coverage) = outermost(&chances, ratios.len(), wanted);
         Some(Self {
             count,
             value,
@@ -157,7 +163,9 @@ impl Estimate {
         }
     }
 
-    fn of_median_covering(values: &[f64], wanted: f64) -> Option<Self> {
+    /// As [`Self::of_median`], with an interval of at least this coverage, unless there are too few runs for it.
+    #[must_use]
+    pub fn of_median_covering(values: &[f64], wanted: f64) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let summary = Summary::of(&sorted)?;

@@ -23,6 +23,7 @@ mod record;
 mod record_comparison;
 pub mod shown;
 mod statistics;
+pub mod words;
 
 pub use histogram::{LatencyHistogram, LatencySummary};
 pub use interval::{

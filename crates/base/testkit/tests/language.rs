@@ -1,4 +1,5 @@
-//! Lint over the text around the code: comments in Rust, shell, Python and TOML, and the pages in `docs` and beside them.
+//! Lint over the text around the code: comments in Rust, shell, Python and TOML, the pages in `docs` and beside them, and
+//! the help texts and messages of the programs.
 //!
 //! It enforces the rules of CONTRIBUTING.md that a program can check: a sentence or heading names its subject instead of
 //! describing it by a clause ("What is buffered" for "dirty bytes"), and avoids a list of literal translations. Questions are
@@ -167,9 +168,49 @@ fn add(
     *is_open = line.is_some();
 }
 
+/// Texts in quotation marks, with the line that each ends in: help and messages of a program, without its unit tests.
+fn messages(text: &str) -> Vec<(usize, String)> {
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    let mut found = Vec::new();
+    let mut open: Option<String> = None;
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| is_code(line)) {
+        let mut letters = line.trim_start().chars();
+        while let Some(letter) = letters.next() {
+            match (letter, &mut open) {
+                ('"', None) => open = Some(String::new()),
+                ('"', Some(_)) => found.extend(open.take().map(|message| (number + 1, message))),
+                ('\\', Some(message)) => match letters.next() {
+                    Some('n') => message.push_str(". "),
+                    Some(escaped) => message.push(escaped),
+                    None => {}
+                },
+                // A quotation mark as a character opens nothing.
+                ('\'', None) if letters.as_str().starts_with("\"'") => drop(letters.nth(1)),
+                (_, Some(message)) => message.push(letter),
+                (_, None) => {}
+            }
+        }
+    }
+    found.retain(|(_, message)| message.contains(' '));
+    found
+}
+
+/// Folders with programs, whose messages are text for people.
+const PROGRAMS: [&str; 3] = [
+    "crates/app/cli/src",
+    "crates/app/analysis-cli/src",
+    "crates/base/programs/src",
+];
+
 fn faults_of(path: &Path, text: &str) -> Vec<String> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let paragraphs = match extension {
+        Some("rs") if PROGRAMS.iter().any(|program| path.starts_with(program)) => {
+            let mut all = comments(text, &["///", "//!", "//"]);
+            all.extend(messages(text));
+            all
+        }
         Some("rs") => comments(text, &["///", "//!", "//"]),
         Some("md") => prose(text),
         _ => comments(text, &["#"]),
@@ -243,6 +284,9 @@ fn canary_a_clause_in_place_of_a_noun_is_seen() {
     ]
     .concat();
     assert_eq!(faults_of(Path::new("a.rs"), &rust).len(), 2);
+    let message = "bail!(\"{x}: nothing {y}; What is left {z} \\\n     stays\\nOf none\");\nlet quote = '\"'; // in vain\n";
+    let program = Path::new("crates/app/cli/src/a.rs");
+    assert_eq!(faults_of(program, message).len(), 2);
     let page = "# What it is\n\nIt waits in\nvain.\n\n| Of a file | a member |\n\n```\nWhat is code\n```\n- Which one?\n";
     assert_eq!(faults_of(Path::new("a.md"), page).len(), 3);
     let fine = "// Offset in bytes. What else could it be?\n// Whole pages, somewhere: often in one.\n";

@@ -25,7 +25,7 @@ pub enum CardError {
         source: Box<toml::de::Error>,
     },
     /// There is no preset with this name.
-    #[error("there is no {what} called {name:?}; known are: {known}; or give a file NAME.toml")]
+    #[error("there is no {what} called {name:?}; give a file NAME.toml, or one of {known}")]
     UnknownPreset {
         /// `card` or `host`.
         what: &'static str,

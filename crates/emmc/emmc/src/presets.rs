@@ -1,5 +1,6 @@
 //! Built-in descriptions of cards and hosts: TOML texts by name.
 
+use results::words::expected;
 use serde::de::DeserializeOwned;
 
 use crate::error::CardError;
@@ -19,7 +20,7 @@ impl Presets {
         found.copied().ok_or_else(|| CardError::UnknownPreset {
             what: self.what,
             name: name.to_owned(),
-            known: self.names().collect::<Vec<_>>().join(", "),
+            known: expected(name, &self.names().collect::<Vec<_>>()),
         })
     }
 

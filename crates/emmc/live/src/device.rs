@@ -8,6 +8,8 @@
 //! So the model runs ahead of the clock, by the longest latency of an answer, and a request is completed in the model
 //! before it is answered. If the latencies are unknown, both follow the clock.
 //!
+//! All times here are in virtual time, that of the clock `T`; it may run faster or slower than real time.
+//!
 //! The model gets a write before its data is copied to the store, which takes longer than the way here: otherwise
 //! many concurrent copies would delay parts of a stream on their way to the model.
 //!
@@ -60,6 +62,8 @@ pub struct PowerReport {
 /// Statistics of the device.
 #[derive(Clone, Debug)]
 pub struct LiveStatistics {
+    /// Virtual time since the card was attached.
+    pub card_time: Nanos,
     /// The model's counters.
     pub outcome: Outcome,
     /// Lateness of answers relative to the model.
@@ -117,7 +121,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// card.
     pub fn new(setup: &Setup, store: Store, time: T) -> Result<Self, LiveError> {
         let unit_bytes = setup.card.translation.unit_bytes;
-        let mut online = Online::new(setup)?;
+        let mut online = Online::at_scale(setup, |real| time.during(real))?;
         let kept = store.kept()?;
         if let Some(card) = &kept {
             let taken = online.with_kept(card.epoch, &card.kept);
@@ -362,6 +366,7 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
         drop(medium);
         let outcome = lock(&self.engine).online.outcome();
         LiveStatistics {
+            card_time: self.time.now(),
             outcome,
             late: lock(&self.late).clone(),
             volatile_writes,

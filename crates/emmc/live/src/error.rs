@@ -122,6 +122,35 @@ pub enum LiveError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The kernel can't limit the dirty pages of a device.
+    #[error(
+        "{}: no such file: this kernel has no limit of dirty pages per device (Linux 6.2 and later have it); leave out \
+         --dirty-limit", path.display()
+    )]
+    NoDirtyLimit {
+        /// The missing file.
+        path: PathBuf,
+    },
+    /// The limit of dirty pages is above that of the machine.
+    #[error("{}: the kernel does not take {value}; the machine's own limit (vm.dirty_ratio) is {most}", path.display())]
+    DirtyLimitTooHigh {
+        /// File in `/sys/block/NAME/bdi`.
+        path: PathBuf,
+        /// The value written.
+        value: u64,
+        /// Content of the file.
+        most: String,
+    },
+    /// The limit of dirty pages can't be read or written.
+    #[error("{}: expected a number, found {found}: {source}", path.display())]
+    DirtyLimit {
+        /// File in `/sys/block/NAME/bdi`.
+        path: PathBuf,
+        /// Content of the file.
+        found: String,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
     /// A queue setting was refused.
     #[error("{device}: the kernel does not take {value} for {setting} ({source}); it knows: {known}")]
     Setting {

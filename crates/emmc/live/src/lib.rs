@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod device;
+mod dirty_limit;
 mod engine;
 mod error;
 mod file_system;
@@ -25,6 +26,7 @@ mod store;
 mod undo;
 
 pub use device::{LiveDevice, LiveStatistics, Power, PowerReport};
+pub use dirty_limit::DirtyRules;
 pub use error::LiveError;
 pub use file_system::{CARD_FILE, CardFileSystem, POWER_ATTRIBUTE, PowerOrder};
 pub use issued_flags::{FlagCounts, IssuedFlags};

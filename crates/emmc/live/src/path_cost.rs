@@ -29,10 +29,10 @@ const SIZES: [u64; 2] = [4096, 512 << 10];
 /// Number of measurements of each kind of request.
 const TRIES: usize = 9;
 
-/// Response time of a rehearsal: shorter than that of most cards, long enough for idle processors to sleep.
+/// Response time of a rehearsal, real time: shorter than that of most cards, long enough for idle processors to sleep.
 const ANSWER_AFTER: Nanos = Nanos::from_millis(1);
 
-/// Maximum plausible latency; more is due to other load on the machine.
+/// Maximum plausible latency, real time; more is due to other load on the machine.
 const WAY_MAX: Nanos = Nanos::from_millis(1);
 
 /// Memory alignment required by O_DIRECT.
@@ -47,7 +47,7 @@ pub struct Way {
     pub after: Nanos,
 }
 
-/// The latencies of all requests; zero by default.
+/// The latencies of all requests, in the time of the card's clock; zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCost {
     /// Reads of 4 KiB and of 512 KiB.
@@ -109,6 +109,7 @@ fn rehearse<T: TimeSource + Sync>(device: &LiveDevice<T>, block_device: &Path) -
     let mut memory = vec![0; usize::try_from(SIZES[1]).expect("memory has room") + ALIGNMENT];
     let start = memory.as_ptr().align_offset(ALIGNMENT);
     let mut path = PathCost::default();
+    let (answer_after, way_max) = (device.time().during(ANSWER_AFTER), device.time().during(WAY_MAX));
     // The large ones first: they touch the memory of the threads that serve the small ones too.
     for (place, bytes) in SIZES.into_iter().enumerate().rev() {
         let length = usize::try_from(bytes.min(device.store().size_bytes())).expect("memory has room");
@@ -116,7 +117,7 @@ fn rehearse<T: TimeSource + Sync>(device: &LiveDevice<T>, block_device: &Path) -
         for (ways, writes) in [(&mut path.reads, false), (&mut path.writes, true)] {
             let mut tried = Vec::with_capacity(TRIES);
             for _ in 0..TRIES {
-                device.rehearsal().begin(ANSWER_AFTER);
+                device.rehearsal().begin(answer_after);
                 let called = device.time().now();
                 match writes {
                     true => file.write_all_at(data, 0)?,
@@ -124,8 +125,8 @@ fn rehearse<T: TimeSource + Sync>(device: &LiveDevice<T>, block_device: &Path) -
                 }
                 let returned = device.time().now();
                 tried.extend(device.rehearsal().last().map(|times| Way {
-                    before: times.arrived.saturating_sub(called).min(WAY_MAX),
-                    after: returned.saturating_sub(times.answered).min(WAY_MAX),
+                    before: times.arrived.saturating_sub(called).min(way_max),
+                    after: returned.saturating_sub(times.answered).min(way_max),
                 }));
             }
             ways[place] = middle(&tried);

@@ -173,6 +173,19 @@ pub enum ArrayError {
         /// Label of the array.
         label: String,
     },
+    /// A member to adopt does not exist or is absent.
+    #[error(
+        "array {label}: member {place} can't be adopted: {why}. Nothing was changed; in an array with parity, `tidegate array rebuild` \
+         makes an absent member anew"
+    )]
+    NothingToAdopt {
+        /// Label of the array.
+        label: String,
+        /// The member.
+        place: u32,
+        /// The cause.
+        why: String,
+    },
     /// All members are refused, so none is left to decide.
     #[error(
         "array {label}: all of its members were written to by themselves, so nothing tells which blocks belong together; none can be adopted"
@@ -192,13 +205,40 @@ pub enum ArrayError {
     },
     /// With parity, the only refused member must be rebuilt rather than adopted.
     #[error(
-        "array {label} has parity, and member {place} alone is refused: `tidegate array rebuild --member {place}` makes it anew, and nothing is lost"
+        "array {label} has parity, and member {place} alone is refused: `tidegate array rebuild --member {place}` makes it anew{}",
+        beside(*lost)
     )]
     RebuildInstead {
         /// Label of the array.
         label: String,
         /// The member.
         place: u32,
+        /// Number of shares that other members lost.
+        lost: usize,
+    },
+    /// A member can't be rebuilt from the content of an interrupted update.
+    #[error(
+        "array {label}: an update did not end, and a member can't be made from what it left; update the array first, which goes without the \
+         member"
+    )]
+    UpdateFirst {
+        /// Label of the array.
+        label: String,
+    },
+    /// The device to rebuild on was the member, and may have what other members lost.
+    #[error(
+        "{device}: member {place} of array {label} is refused, and {lost} parts of LEBs are lost on other members, which this one may still \
+         complete: rebuild on another chip, and keep this one. Nothing was changed"
+    )]
+    StillNeeded {
+        /// The device.
+        device: Arc<str>,
+        /// Label of the array.
+        label: String,
+        /// The member.
+        place: usize,
+        /// Number of shares that other members lost.
+        lost: usize,
     },
     /// A member other than the one to rebuild is absent.
     #[error("array {label}: member {place} can't be rebuilt, since member {absent} is absent, too: {why}")]
@@ -274,6 +314,16 @@ pub enum ArrayError {
         /// The host's error.
         source: std::io::Error,
     },
+}
+
+/// The end of the error about the only refused member: whether its rebuild leaves something lost.
+fn beside(lost: usize) -> String {
+    match lost {
+        0 => ", and nothing is lost".to_owned(),
+        lost => format!(
+            ". {lost} parts of LEBs are lost on other members, which this one may still complete: rebuild on another chip, and keep this one"
+        ),
+    }
 }
 
 /// Reason why devices can't be combined into a [`Proxy`](crate::Proxy).

@@ -48,6 +48,10 @@ pub(crate) struct History {
     pub(crate) last_generation: u64,
     /// For each LEB given up, the last generation that no longer counts.
     pub(crate) unmapped: BTreeMap<Leb, u64>,
+    /// A new member was not closed with the others: what it wrote last may be torn.
+    pub(crate) rebuild_is_open: bool,
+    /// The sequence number of each member's last close, by its place: everything before that was complete.
+    pub(crate) closed_at: BTreeMap<usize, u64>,
     /// Members on which other software moved blocks since the array was closed.
     pub(crate) moved: Vec<usize>,
     /// Members whose dirty marks are unreadable.
@@ -75,6 +79,7 @@ impl History {
         if self.epoch == 0 || evidence.epoch(self.epoch) != self.epoch || is_alone {
             return Ok(false);
         }
+        self.rebuild_is_open = closed.is_none();
         let place = index(identity.index);
         self.redundant_marks
             .insert(place, evidence.redundant_marks(self.epoch));
@@ -299,6 +304,11 @@ pub(crate) fn judge<'a, N: Nand + 'a>(
         complete,
         last_generation: last_generation.max(unmapped.values().copied().max().unwrap_or(0)),
         unmapped,
+        rebuild_is_open: false,
+        closed_at: evidence
+            .iter()
+            .filter_map(|one| Some((index(one.identity.index), one.seal?.sequence_number)))
+            .collect(),
         moved,
         lost_marks,
         redundant_marks: evidence

@@ -124,6 +124,7 @@ pub(crate) fn gather<N: Nand>(
             (None, None) => "it was not given".to_owned(),
         },
     });
+    check_adopted(adopted, &present[0].found.identity, absent.as_ref())?;
     let mut history = loop {
         let error = match history_without(adopted, &mut present) {
             Ok(history) => break history,
@@ -171,6 +172,29 @@ pub(crate) fn gather<N: Nand>(
         outdated,
         history,
     })
+}
+
+/// Refuses to adopt members that are not there.
+fn check_adopted(
+    adopted: &[u32],
+    identity: &MemberIdentity,
+    absent: Option<&Absent>,
+) -> Result<(), ArrayError> {
+    for place in adopted {
+        let why = match absent {
+            _ if *place >= identity.members => {
+                format!("it has {} members, numbered from 0", identity.members)
+            }
+            Some(absent) if absent.place == index(*place) => absent.why.clone(),
+            _ => continue,
+        };
+        return Err(ArrayError::NothingToAdopt {
+            label: identity.label.clone(),
+            place: *place,
+            why,
+        });
+    }
+    Ok(())
 }
 
 /// Reads the history from the members that are not refused. The refused ones must be exactly the `adopted` ones.

@@ -21,7 +21,9 @@ use crate::history::EPOCHS_MAX;
 use crate::identity::{MAX_MEMBERS, MemberIdentity, Redundancy};
 use crate::log::Log;
 use crate::membership::{Absent, Membership, gather};
-use crate::rebuild::{NewMember, Progress, all_shares, check_rebuild, format_new_member, is_of_rebuild};
+use crate::rebuild::{
+    NewMember, Progress, all_shares, check_rebuild, format_new_member, is_former_member, is_of_rebuild,
+};
 use crate::resolve::{LostShare, Member, Parity, Resolution, resolve};
 use crate::virtual_volume::VirtualVolume;
 
@@ -163,6 +165,7 @@ pub(crate) fn open<N: Nand + 'static>(
         Extra::Adopt(_) => None,
         Extra::Rebuild(new) => Some(&new.device),
     };
+    let is_rebuild = replacing.is_some();
     check_shapes(devices.iter().chain(replacing))?;
     let (mut devices, mut unfinished_at, mut adopted, mut new) = (devices, None, &[][..], None);
     match extra {
@@ -209,12 +212,6 @@ pub(crate) fn open<N: Nand + 'static>(
         (Redundancy::Parity, false) => Parity::Complete,
         (Redundancy::Parity, true) => Parity::Degraded,
     };
-    if let (Parity::Complete, [place]) = (parity, adopted) {
-        return Err(ArrayError::RebuildInstead {
-            label: identity.label,
-            place: *place,
-        });
-    }
     // Shares that a rebuild has already written count if they match the other members.
     let is_adopted =
         |place: usize| rebuilding == Some(place) || adopted.iter().any(|adopted| index(*adopted) == place);
@@ -229,7 +226,19 @@ pub(crate) fn open<N: Nand + 'static>(
         })
         .collect();
     let mut resolution = resolve(&mut members, lebs, &history, parity)?;
+    if let (Parity::Complete, [place]) = (parity, adopted) {
+        return Err(ArrayError::RebuildInstead {
+            label: identity.label,
+            place: *place,
+            lost: lost_beside(index(*place), &resolution),
+        });
+    }
     resolution.update_marker = present.iter().any(|one| one.found.update_marker);
+    if is_rebuild && resolution.update_marker {
+        return Err(ArrayError::UpdateFirst {
+            label: identity.label,
+        });
+    }
     let of_rebuild = |share: &LostShare| Some(share.member) == rebuilding;
     let (to_make, lost) = resolution.lost_shares.into_iter().partition(of_rebuild);
     resolution.lost_shares = lost;
@@ -258,8 +267,17 @@ pub(crate) fn open<N: Nand + 'static>(
     }
     let rebuilt = match new {
         None => None,
-        Some(new) => {
+        Some(mut new) => {
             check_rebuild(&identity, absent.as_ref(), new.place)?;
+            let lost = lost_beside(new.place, &resolution);
+            if lost > 0 && is_former_member(&mut new.device, &identity, new.place) {
+                return Err(ArrayError::StillNeeded {
+                    device: new.device.name(),
+                    label: identity.label,
+                    place: new.place,
+                    lost,
+                });
+            }
             let clock = new.device.clock();
             let layout = present[0].scanned.layout();
             let least = present.iter().map(|one| one.found.lebs).min().unwrap_or(0);
@@ -292,6 +310,8 @@ pub(crate) fn open<N: Nand + 'static>(
             member.erase_marks(redundant.map_or(&[], Vec::as_slice))?;
         }
         unwritten.iter_mut().try_for_each(|member| member.mark(epoch))?;
+        // Every later write says that all members are marked.
+        unwritten.iter_mut().try_for_each(Unwritten::sync_host)?;
     }
     // If one member can't be written to, none is.
     let finish = match is_writable {
@@ -350,6 +370,12 @@ pub(crate) fn open<N: Nand + 'static>(
         identity,
         resolution,
     })
+}
+
+/// Number of shares that members other than the one at `place` lost.
+fn lost_beside(place: usize, resolution: &Resolution) -> usize {
+    let shares = resolution.lost_shares.iter();
+    shares.filter(|share| share.member != place).count()
 }
 
 fn opening(identity: &MemberIdentity, source: VolumeError) -> ArrayError {

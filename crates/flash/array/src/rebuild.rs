@@ -10,11 +10,13 @@
 //!
 //! [`VirtualVolume::mend`]: crate::VirtualVolume::mend
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use media::{Leb, Nand, Peb, index};
 use ubi::format::volume_table::VolumeName;
-use ubi::{Access, AttachOptions, FormatOptions, Layout, Ubi, UbiVolume, Volume, VolumeError, VolumeId};
+use ubi::{
+    Access, AttachError, AttachOptions, FormatOptions, Layout, Ubi, Volume, VolumeId, lebs_after_format,
+};
 
 use crate::error::ArrayError;
 use crate::executor::Execution;
@@ -142,16 +144,27 @@ impl<N: Nand + 'static> Array<N> {
 
 /// Whether a device holds an unfinished rebuild of the member at this place.
 pub(crate) fn is_of_rebuild<N: Nand>(device: &mut N, place: usize) -> bool {
+    has_volume(device, |name| {
+        MemberIdentity::of_rebuild(name).is_some_and(|identity| index(identity.index) == place)
+    })
+}
+
+/// Whether a device was the member of the array at this place.
+pub(crate) fn is_former_member<N: Nand>(device: &mut N, of: &MemberIdentity, place: usize) -> bool {
+    has_volume(device, |name| {
+        let identity = name.parse::<MemberIdentity>();
+        identity.is_ok_and(|identity| identity.array == of.array && index(identity.index) == place)
+    })
+}
+
+/// Whether a device has a volume with such a name.
+fn has_volume<N: Nand>(device: &mut N, is_it: impl Fn(&str) -> bool) -> bool {
     let options = AttachOptions::linux(Access::ReadOnly);
     ubi::scan(device, options).is_ok_and(|scanned| {
-        let mut names = scanned
-            .volumes()
-            .iter()
-            .flatten()
-            .map(|volume| volume.name.to_string());
-        names.any(|name| {
-            MemberIdentity::of_rebuild(&name).is_some_and(|identity| index(identity.index) == place)
-        })
+        let volumes = scanned.volumes().iter().flatten();
+        volumes
+            .map(|volume| volume.name.to_string())
+            .any(|name| is_it(&name))
     })
 }
 
@@ -180,7 +193,7 @@ pub(crate) fn check_rebuild(
     }
 }
 
-/// Formats a device that will become a member, with `lebs` LEBs.
+/// Formats a device that will become a member, with `lebs` LEBs. A device that is too small keeps its content.
 pub(crate) fn format_new_member<N: Nand>(
     new: NewMember<'_, N>,
     identity: &MemberIdentity,
@@ -193,15 +206,22 @@ pub(crate) fn format_new_member<N: Nand>(
         erase_counter: None,
     };
     let identity = identity.at(u32::try_from(new.place).expect("16 at most"));
-    let device = new.device.name();
-    let ubi = Ubi::format(new.device, options, new.progress)?;
+    let mut chip = new.device;
+    let device = chip.name();
+    let too_small = |found| ArrayError::TooSmall {
+        device: Arc::clone(&device),
+        found,
+        needed: lebs,
+    };
+    let found = lebs_after_format(&mut chip).map_err(AttachError::from)?;
+    if found < lebs {
+        return Err(too_small(found));
+    }
+    let ubi = Ubi::format(chip, options, new.progress)?;
+    // Blocks may have become bad.
     let found = ubi.summary().available_lebs;
     if found < lebs {
-        return Err(ArrayError::TooSmall {
-            device,
-            found,
-            needed: lebs,
-        });
+        return Err(too_small(found));
     }
     let name = volume_name(&identity.name_of_rebuild());
     ubi.make_volume(share_of_array(name, lebs))?;
@@ -216,26 +236,17 @@ pub(crate) fn all_shares<N: Nand>(members: &[Slot<N>], member: usize) -> Result<
     let lebs = present().map(|volume| volume.geometry().lebs).min().unwrap_or(0);
     for leb in (0..lebs).map(Leb) {
         for volume in present() {
-            if is_mapped(volume, leb)? {
+            let is_mapped = volume.is_mapped(leb).map_err(|source| ArrayError::Rebuild {
+                label: volume.name().to_string(),
+                source,
+            })?;
+            if is_mapped {
                 shares.push(LostShare { leb, member });
                 break;
             }
         }
     }
     Ok(shares)
-}
-
-fn is_mapped<N: Nand>(volume: &UbiVolume<N>, leb: Leb) -> Result<bool, ArrayError> {
-    match volume.is_mapped(leb) {
-        Ok(is_mapped) => Ok(is_mapped),
-        // An update was interrupted: the volume can't be read or written before another update, which maps all LEBs
-        // anew.
-        Err(VolumeError::Unusable { .. }) => Ok(false),
-        Err(source) => Err(ArrayError::Rebuild {
-            label: volume.name().to_string(),
-            source,
-        }),
-    }
 }
 
 fn volume_name(name: &str) -> VolumeName {

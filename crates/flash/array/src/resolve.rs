@@ -20,6 +20,7 @@
 //! that member has a block with an unreadable VID header in front of data, which no power cut leaves behind.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use media::{Leb, Nand, NandError, Peb};
 use ubi::{AttachError, Candidate, Scanned, VolumeId};
@@ -107,7 +108,7 @@ pub(crate) fn resolve<N: Nand>(
         last_of_all,
         unsettled,
         lacking,
-    } = look_over(members, lebs, history);
+    } = look_over(members, lebs, history, parity)?;
     let mut resolution = Resolution {
         state: history.state,
         epoch: history.epoch,
@@ -207,7 +208,12 @@ struct Overview {
 
 /// Finds the highest generations and the unsettled LEBs. Keeps only those in memory: there are as many settled LEBs as
 /// blocks, and they are visited one at a time.
-fn look_over<N: Nand>(members: &[Member<'_, N>], lebs: u32, history: &History) -> Overview {
+fn look_over<N: Nand>(
+    members: &mut [Member<'_, N>],
+    lebs: u32,
+    history: &History,
+    parity: Parity,
+) -> Result<Overview, NandError> {
     let mut of_members: Vec<_> = members
         .iter()
         .map(|member| member.scanned.lebs(member.volume).peekable())
@@ -234,9 +240,9 @@ fn look_over<N: Nand>(members: &[Member<'_, N>], lebs: u32, history: &History) -
         let of_adopted: Vec<_> = of_adopted.map(|(_, group)| group).collect();
         let lacks_all = !of_adopted.is_empty() && of_adopted.iter().all(|group| group.is_empty());
         // A share that a rebuild was writing when power went is the member's only block of that LEB.
-        let may_be_torn = history.state == ArrayState::Open
+        let is_of_rebuild = (history.state == ArrayState::Open || history.rebuild_is_open)
             && of_adopted.iter().any(|group| group.iter().any(|one| one.copied));
-        if history.is_given_up(leb, newest) || may_be_torn {
+        if history.is_given_up(leb, newest) || is_of_rebuild {
             overview.unsettled.push(leb);
         } else if lacks_all && is_settled(voting(members, &groups)) {
             overview.lacking.push(leb);
@@ -244,7 +250,42 @@ fn look_over<N: Nand>(members: &[Member<'_, N>], lebs: u32, history: &History) -
             overview.unsettled.push(leb);
         }
     }
-    overview
+    drop(of_members);
+    if history.state == ArrayState::Open && parity != Parity::None {
+        add_made_anew(members, lebs, history, &mut overview)?;
+    }
+    Ok(overview)
+}
+
+/// Adds the LEBs that a member has a single block of, written as a whole since the array was last closed: a lost share
+/// that was made anew when power went may be torn, and there is no older block in its place.
+fn add_made_anew<N: Nand>(
+    members: &mut [Member<'_, N>],
+    lebs: u32,
+    history: &History,
+    overview: &mut Overview,
+) -> Result<(), NandError> {
+    let known: BTreeSet<Leb> = overview.unsettled.iter().copied().collect();
+    let mut added = BTreeSet::new();
+    for leb in (0..lebs).map(Leb).filter(|leb| !known.contains(leb)) {
+        for member in &mut *members {
+            let [one] = member.scanned.candidates(member.volume, leb)[..] else {
+                continue;
+            };
+            if !one.copied {
+                continue;
+            }
+            let closed = history.closed_at.get(&member.place);
+            let written = member.scanned.sequence_number(&one)?;
+            if written.is_none_or(|written| closed.is_none_or(|closed| written > *closed)) {
+                added.insert(leb);
+                break;
+            }
+        }
+    }
+    overview.lacking.retain(|leb| !added.contains(leb));
+    overview.unsettled.extend(added);
+    Ok(())
 }
 
 fn newest_of<'a>(groups: impl Iterator<Item = &'a Vec<Candidate>>) -> Option<u64> {

@@ -8,7 +8,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use array::{Array, ArrayError, Execution, NewMember, Redundancy, with_new_member};
-use media::Leb;
+use media::{Leb, Nand, Peb};
 use model::{LEBS, Model, ROWS, holds, row_bytes, settle, used};
 use nand::{CutPoint, CutTime, PowerCut, PowerSupply, SimNand};
 use support::{Chip, PAGE, VID_PAGE, blank_chips, damage, formatted, on_supply, open, read, taken, try_open};
@@ -244,6 +244,67 @@ fn a_damaged_header_is_made_anew_when_the_array_is_opened() {
     }
 }
 
+/// A share of a member is hidden by a damaged header, and power is cut at each write while it is written anew: when
+/// the array is opened.
+#[test]
+fn a_power_cut_while_a_lost_share_is_made_anew_costs_nothing() {
+    let members = 4;
+    let row = row_bytes(members);
+    // Each page differs, and none is erased.
+    let expected: Vec<u8> = (0..ROWS * row)
+        .map(|at| u8::try_from(at / PAGE + at % 199).expect("few"))
+        .collect();
+    let filled = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
+    let array = open(&filled);
+    array.volume().write(Leb(3), 0, &expected).expect("room");
+    array.close().expect("nothing fails");
+    let filled_pebs: Vec<_> = array
+        .devices()
+        .iter()
+        .map(|device| device.mapping(VolumeId(0))[3])
+        .collect();
+    drop(array);
+    let filled = taken(&filled);
+    let mut cuts = 0;
+    for member in 0..members {
+        for cut in 0.. {
+            let what = format!("member {member}, cut {cut}");
+            let supply = PowerSupply::new();
+            let chips = on_supply(&filled, &supply);
+            damage(&chips[member], filled_pebs[member].expect("mapped"), VID_PAGE);
+            supply.plan(PowerCut {
+                time: CutTime::Write(supply.writes() + cut / 2, CutPoint::Partway(150)),
+                torn_is_uncorrectable: cut % 2 == 0,
+            });
+            let opened = try_open(&chips, Access::ReadWrite);
+            let was_cut = supply.is_off();
+            assert!(opened.is_ok() || was_cut, "{what}: {opened:?}");
+            drop(opened);
+            supply.power_on();
+            let array = try_open(&chips, Access::ReadOnly).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(read(&array, 3) == expected, "{what}: after the cut");
+            drop(array);
+            let array = open(&chips);
+            assert!(read(&array, 3) == expected, "{what}: opened again");
+            let mended = array.volume().mend(Leb(3)).expect("readable");
+            assert_eq!(mended, array::Mended::default(), "{what}");
+            array.close().expect("nothing fails");
+            drop(array);
+            for gone in 0..members {
+                let mut left = chips.clone();
+                left.remove(gone);
+                let array = try_open(&left, Access::ReadOnly).expect("attached");
+                assert!(read(&array, 3) == expected, "{what}, then without {gone}");
+            }
+            if !was_cut {
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 40, "{cuts}");
+}
+
 #[test]
 fn two_members_may_not_go() {
     let chips = on_supply(&filled(4), &PowerSupply::new());
@@ -274,8 +335,17 @@ fn a_new_member_has_the_shape_and_the_room_of_the_others() {
         let model = nand::ChipModel::new(geometry);
         Arc::new(Mutex::new(SimNand::new("new", model, nand::FaultModel::none())))
     };
-    let error = rebuild(&chips, 1, chip(8, 30), &mut |_| {}).expect_err("refused");
+    let small = chip(8, 30);
+    let program = |peb| small.lock().expect("no panic").program(peb, 0, &[0x5A; PAGE]);
+    program(Peb(29)).expect("erased");
+    let error = rebuild(&chips, 1, Arc::clone(&small), &mut |_| {}).expect_err("refused");
     assert!(matches!(error, ArrayError::TooSmall { .. }), "{error}");
+    let mut kept = [0; PAGE];
+    let read = small.lock().expect("no panic").read(Peb(29), 0, &mut kept);
+    assert!(
+        read.is_ok() && kept == [0x5A; PAGE],
+        "a device that is refused was erased"
+    );
     let error = rebuild(&chips, 1, chip(16, 40), &mut |_| {}).expect_err("refused");
     assert!(matches!(error, ArrayError::Differs(_)), "{error}");
     let new = chip(8, 40);
@@ -303,6 +373,66 @@ fn the_one_member_that_is_refused_is_rebuilt_and_not_adopted() {
         matches!(error, ArrayError::RebuildInstead { place: 1, .. }),
         "{error}"
     );
+    assert_eq!(supply.writes(), 0, "a refused array was written to");
+}
+
+/// A stale member may have the only other copy of what a second member lost.
+#[test]
+fn a_stale_member_is_not_formatted_while_others_lack_what_it_may_have() {
+    let chips = on_supply(&filled(3), &PowerSupply::new());
+    let stale = taken(&chips).remove(1);
+    let array = open(&chips);
+    let peb = array.devices()[2].mapping(VolumeId(0))[3].expect("mapped");
+    array.close().expect("nothing fails");
+    drop(array);
+    damage(&chips[2], peb, VID_PAGE);
+    let supply = PowerSupply::new();
+    let mut mixed = on_supply(&taken(&chips), &supply);
+    mixed[1] = on_supply(std::slice::from_ref(&stale), &supply).remove(0);
+    let new = Arc::clone(&mixed[1]);
+    let error = rebuild(&mixed, 1, new, &mut |_| {}).expect_err("refused");
+    assert!(
+        matches!(error, ArrayError::StillNeeded { lost: 1, .. }),
+        "{error}"
+    );
+    let options = ubi::AttachOptions::linux(Access::ReadWrite);
+    let error = array::adopt(mixed.clone(), &[1], options, Execution::Inline).expect_err("refused");
+    assert!(
+        matches!(error, ArrayError::RebuildInstead { lost: 1, .. }),
+        "{error}"
+    );
+    assert!(!error.to_string().contains("nothing is lost"), "{error}");
+    assert_eq!(supply.writes(), 0, "a refused array was written to");
+    mixed[1] = on_supply(&blank_chips(2), &supply).remove(1);
+    let others = [Arc::clone(&mixed[0]), Arc::clone(&mixed[2])];
+    let new = NewMember {
+        device: Arc::clone(&mixed[1]),
+        place: 1,
+        image_sequence: 7,
+        progress: &mut |_| {},
+    };
+    let array = with_new_member(others.to_vec(), new, Execution::Inline).expect("a blank one");
+    let rebuilt = array.rebuild(&mut |_| {}).expect("nothing fails");
+    assert_eq!(rebuilt.incomplete, [Leb(3)]);
+}
+
+/// Regression: the array was opened for writing without it, and the member was called adopted.
+#[test]
+fn a_member_that_is_absent_or_does_not_exist_is_not_adopted() {
+    let supply = PowerSupply::new();
+    let mut blank = on_supply(&filled(3), &supply);
+    blank[1] = on_supply(&blank_chips(2), &supply).remove(1);
+    let mut left = blank.clone();
+    left.remove(1);
+    let whole = on_supply(&filled(3), &supply);
+    for (chips, place) in [(blank, 1), (left, 1), (whole, 9)] {
+        let options = ubi::AttachOptions::linux(Access::ReadWrite);
+        let error = array::adopt(chips, &[place], options, Execution::Inline).expect_err("refused");
+        assert!(
+            matches!(&error, ArrayError::NothingToAdopt { place: of, .. } if *of == place),
+            "{error}"
+        );
+    }
     assert_eq!(supply.writes(), 0, "a refused array was written to");
 }
 

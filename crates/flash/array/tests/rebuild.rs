@@ -264,6 +264,12 @@ fn an_array_that_is_closed_in_the_middle_of_a_rebuild_goes_on_with_it() {
             false => drop(attached.expect("it was closed")),
         }
     }
+    let options = AttachOptions::linux(Access::ReadWrite);
+    let error = array::adopt(chips.clone(), &[2], options, Execution::Inline).expect_err("refused");
+    assert!(
+        matches!(error, ArrayError::NothingToAdopt { place: 2, .. }),
+        "{error}"
+    );
     let array = open(&chips);
     assert_eq!(array.rebuilding(), Some(place));
     assert_eq!(array.lebs_to_rebuild().len(), 7);
@@ -275,6 +281,44 @@ fn an_array_that_is_closed_in_the_middle_of_a_rebuild_goes_on_with_it() {
         &chips,
         |array, what| filled_as_before(array, members, what),
         "ended",
+    );
+}
+
+/// Regression: the rebuild ended without a share, and the new member was said to have all of them.
+#[test]
+fn a_member_is_not_rebuilt_before_an_interrupted_update_is_repeated() {
+    let (members, place) = (4, 2);
+    let supply = PowerSupply::new();
+    let mut chips = with_a_blank_member(members, 0, &supply);
+    begin(&chips, 0)
+        .expect("it fits")
+        .rebuild(&mut |_| {})
+        .expect("nothing fails");
+    let array = open(&chips);
+    array.begin_update().expect("nothing fails");
+    drop(array);
+    chips[place] = on_supply(&blank_chips(place + 1)[place..], &supply).remove(0);
+    let writes = supply.writes();
+    let error = begin(&chips, place).expect_err("refused");
+    assert!(matches!(error, ArrayError::UpdateFirst { .. }), "{error}");
+    assert_eq!(supply.writes(), writes, "a refused array was written to");
+    let array = open(&chips);
+    array.begin_update().expect("nothing fails");
+    for leb in 0..LEBS {
+        let data = vec![u8::try_from(leb).expect("few"); ROWS * row_bytes(members)];
+        array.volume().leb_change(Leb(leb), &data).expect("room");
+    }
+    array.end_update().expect("nothing fails");
+    drop(array);
+    let array = begin(&chips, place).expect("it fits");
+    let rebuilt = array.rebuild(&mut |_| {}).expect("nothing fails");
+    assert_eq!(rebuilt.incomplete, []);
+    array.close().expect("nothing fails");
+    drop(array);
+    is_whole(
+        &chips,
+        |array, what| filled_as_before(array, members, what),
+        "updated, then rebuilt",
     );
 }
 

@@ -27,6 +27,7 @@ mod power;
 mod real_time;
 mod sidecar;
 mod sim;
+mod time_scale;
 
 pub use block::{BlockState, Failing, LostPages, TornPage};
 pub use file::{FileCells, FileError, PlainImage, sidecar_path};
@@ -40,6 +41,7 @@ pub use power::{CutPoint, CutTime, PowerCut, PowerSupply};
 pub use real_time::{Lateness, RealClock, RealTime, TimeSource};
 pub use sidecar::{ImageKind, SidecarError};
 pub use sim::{Access, Cells, FaultModel, RamCells, SimNand, Statistics};
+pub use time_scale::{TimeScale, TimeScaleError};
 
 /// A simulated chip in a file.
 pub type FileNand = SimNand<FileCells>;

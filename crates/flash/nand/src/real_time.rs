@@ -11,6 +11,9 @@
 //! sleeps end earlier. Members of an array would poll in parallel on more threads than there are processors, so they
 //! use the plain clock.
 //!
+//! A [`RealClock`] may run faster or slower than the host's by a [`TimeScale`]. It then converts deadlines to the host's
+//! time; the allowances for late wake-ups are the machine's, and stay in real time.
+//!
 //! A waiting thread asks the kernel not to delay its wake-ups (`PR_SET_TIMERSLACK`, default 50 us).
 
 use std::num::NonZeroU64;
@@ -22,6 +25,8 @@ use media::{Clock, Host, Nand, NandError, NandGeometry, Nanos, Peb, ReadReport};
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::TimeScale;
+
 /// A source of time to wait on.
 pub trait TimeSource: Send {
     /// Time since the start of the source.
@@ -29,14 +34,21 @@ pub trait TimeSource: Send {
 
     /// Waits until `deadline`; returns at once if it has passed.
     fn sleep_until(&self, deadline: Nanos);
+
+    /// Time that passes on this source during `real`, a duration of the host's clock.
+    fn during(&self, real: Nanos) -> Nanos {
+        real
+    }
 }
 
-/// The monotonic clock of the host, with an offset. Clones share the same origin, as the members of an array require.
+/// The monotonic clock of the host, with an offset and a scale. Clones share the same origin, as the members of an array
+/// require.
 #[derive(Clone, Copy, Debug)]
 pub struct RealClock {
     start: Duration,
     /// Value of this clock at `start`.
     first: Nanos,
+    scale: TimeScale,
     wakes: Wakes,
 }
 
@@ -75,6 +87,7 @@ impl RealClock {
         Self {
             start: monotonic(),
             first: moment,
+            scale: TimeScale::REAL,
             wakes: Wakes::Early,
         }
     }
@@ -88,13 +101,25 @@ impl RealClock {
         }
     }
 
-    /// Sleeps until `wake`. Returns `false` if that time has passed already.
+    /// The same clock, running at `scale` from its start on.
+    #[must_use]
+    pub const fn at_scale(self, scale: TimeScale) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// Real time since the start.
+    fn elapsed(&self) -> Nanos {
+        let elapsed = monotonic().saturating_sub(self.start);
+        Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Sleeps until `wake`, real time since the start. Returns `false` if that time has passed already.
     fn sleep(&self, wake: Nanos) -> bool {
-        if self.now() >= wake {
+        if self.elapsed() >= wake {
             return false;
         }
         WAKES_ON_TIME.with(|_| ());
-        let moment = self.start + Duration::from_nanos(wake.saturating_sub(self.first).0);
+        let moment = self.start + Duration::from_nanos(wake.0);
         let moment = Timespec::try_from(moment).expect("a monotonic clock is far from its end");
         // Resumes the sleep after a signal.
         while let Err(rustix::io::Errno::INTR) = sleep_to(&moment) {}
@@ -110,12 +135,11 @@ fn learnt(early: Nanos, late: Nanos) -> Nanos {
 
 impl TimeSource for RealClock {
     fn now(&self) -> Nanos {
-        let elapsed = monotonic().saturating_sub(self.start);
-        let elapsed = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        Nanos(elapsed.saturating_add(self.first.0))
+        self.first + self.scale.to_virtual(self.elapsed())
     }
 
     fn sleep_until(&self, deadline: Nanos) {
+        let deadline = self.scale.to_real(deadline.saturating_sub(self.first));
         let wake = deadline.saturating_sub(SPIN);
         match self.wakes {
             Wakes::Early => {
@@ -125,14 +149,18 @@ impl TimeSource for RealClock {
                 let early = Nanos(LEARNT_NS.load(Ordering::Relaxed));
                 let wake = wake.saturating_sub(early);
                 if self.sleep(wake) {
-                    let late = self.now().saturating_sub(wake).saturating_sub(SPIN);
+                    let late = self.elapsed().saturating_sub(wake).saturating_sub(SPIN);
                     LEARNT_NS.store(learnt(early, late).0, Ordering::Relaxed);
                 }
             }
         }
-        while self.now() < deadline {
+        while self.elapsed() < deadline {
             std::hint::spin_loop();
         }
+    }
+
+    fn during(&self, real: Nanos) -> Nanos {
+        self.scale.to_virtual(real)
     }
 }
 
@@ -384,5 +412,63 @@ mod tests {
         clock.sleep_until(deadline);
         let over = clock.now().saturating_sub(deadline);
         assert!(clock.now() >= deadline && over < later, "{over}");
+    }
+
+    fn scaled(text: &str) -> RealClock {
+        RealClock::punctual().at_scale(text.parse().unwrap())
+    }
+
+    /// The real clock is read before and after, so the bounds hold on a loaded machine too. A reading is rounded down.
+    #[test]
+    fn at_scale_9_nine_virtual_seconds_pass_in_a_real_one() {
+        for (text, times, parts) in [("9", 9, 1), ("0.5", 1, 2), ("1", 1, 1)] {
+            let of_real = |real: Nanos| Nanos(real.0 * times / parts);
+            let clock = scaled(text);
+            let outer = clock.elapsed();
+            let before = clock.now();
+            let inner = clock.elapsed();
+            clock.sleep_until(before + of_real(Nanos::from_millis(20)));
+            let inner = clock.elapsed().saturating_sub(inner);
+            let passed = clock.now().saturating_sub(before);
+            let outer = clock.elapsed().saturating_sub(outer);
+            assert!(
+                of_real(inner) <= passed + Nanos(9) && passed <= of_real(outer) + Nanos(9),
+                "{text}: {passed} virtual in {inner} to {outer}"
+            );
+            assert!(outer >= Nanos(19_999_990), "{text}: {outer}");
+            assert_eq!(clock.during(Nanos(1000)), of_real(Nanos(1000)));
+        }
+    }
+
+    /// Each sleep starts at the deadline of the one before, as the operations of a device do.
+    #[test]
+    fn many_sleeps_at_a_scale_that_is_no_whole_number_do_not_drift() {
+        let clock = scaled("3.333333");
+        let mut deadline = Nanos::ZERO;
+        for _ in 0..1000 {
+            deadline += Nanos(99_999);
+            clock.sleep_until(deadline);
+            assert!(clock.now() >= deadline);
+        }
+        // As one conversion of the whole time.
+        let of_real = |real: Nanos| Nanos(real.0 * 3_333_333 / 1_000_000);
+        let (before, passed, after) = (clock.elapsed(), clock.now(), clock.elapsed());
+        assert!(of_real(before) <= passed && passed <= of_real(after), "{passed}");
+    }
+
+    #[test]
+    fn a_clock_that_goes_on_at_another_scale_keeps_its_time() {
+        let later = Nanos::from_millis(86_400_000);
+        let clock = RealClock::starting_at(later).at_scale("100".parse().unwrap());
+        let (first, real) = (clock.now(), clock.elapsed());
+        assert!(first >= later && first <= later + clock.during(real));
+        // One virtual second: 10 ms.
+        clock.sleep_until(later + Nanos::from_millis(1000));
+        let (now, real) = (clock.now(), clock.elapsed());
+        assert!(now >= later + Nanos::from_millis(1000) && real >= Nanos::from_millis(10));
+        assert!(
+            now <= later + clock.during(real),
+            "the offset is not scaled: {now}"
+        );
     }
 }

@@ -29,7 +29,7 @@ pub use attach::{
 };
 pub use device::{
     DeviceSummary, FormatOptions, LebDamage, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume,
-    Unwritten, Update, VolumeSummary, VolumeTableError, Work,
+    Unwritten, Update, VolumeSummary, VolumeTableError, Work, lebs_after_format,
 };
 pub use guess::{GuessedShape, guess_shape};
 pub use image::{ImageError, ImageOptions, ImageVolume, aligned_leb_bytes, build_image};

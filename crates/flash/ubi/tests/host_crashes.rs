@@ -5,7 +5,7 @@ mod support {
     pub mod hosted_chip;
 }
 
-use media::{Leb, NandGeometry};
+use media::{Leb, Nand, NandGeometry};
 use nand::{ChipModel, FaultModel, SimNand};
 use support::hosted_chip::HostedChip;
 use ubi::format::VolumeKind;
@@ -240,4 +240,32 @@ fn after_a_sync_that_failed_nothing_is_erased_and_no_sync_succeeds() {
     let error = volume.sync().expect_err("something is lost").to_string();
     assert!(error.contains("fdatasync"), "{error}");
     assert_eq!(contents(&HostedChip::new(chip.crashed(0)))[1], page_of(1)[0]);
+}
+
+/// A crash can lose the VID header of a block and keep its data, so that the block passes for free. Regression: after
+/// four such blocks in a row, the device was read-only.
+#[test]
+fn data_without_a_header_in_all_free_blocks_is_erased_when_they_are_needed() {
+    let chip = formatted();
+    for peb in chip.geometry().pebs() {
+        let mut data = [0; 6 * 512];
+        let _ = chip.clone().read(peb, 1024, &mut data).expect("in range");
+        let mut header = [0; 512];
+        let _ = chip.clone().read(peb, 512, &mut header).expect("in range");
+        if header.iter().chain(&data).all(|byte| *byte == 0xFF) {
+            chip.clone().program(peb, 3 * 512, &[0x5A; 512]).expect("erased");
+        }
+    }
+    let (ubi, volume) = attach(&chip);
+    for leb in 0..LEBS {
+        volume
+            .leb_change(Leb(leb), &page_of(leb))
+            .expect("it takes writes");
+    }
+    assert_eq!(ubi.frozen(), None);
+    drop((ubi, volume));
+    assert_eq!(
+        contents(&chip),
+        (0..LEBS).map(|leb| page_of(leb)[0]).collect::<Vec<u8>>()
+    );
 }

@@ -59,6 +59,22 @@ impl ImageVolume {
         }))
     }
 
+    /// Opens an image of LEBs of this size, whatever it starts with.
+    pub fn open_as(path: &Path, leb_bytes: u32) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let lebs = file.seek(SeekFrom::End(0))?.div_ceil(u64::from(leb_bytes.max(1)));
+        Ok(Self {
+            name: path.display().to_string().into(),
+            file,
+            geometry: VolumeGeometry {
+                leb_bytes,
+                lebs: u32::try_from(lebs).unwrap_or(u32::MAX),
+                min_io_bytes: 8,
+                max_write_bytes: 8,
+            },
+        })
+    }
+
     fn unusable(&self) -> VolumeError {
         VolumeError::Unusable {
             volume: Arc::clone(&self.name),

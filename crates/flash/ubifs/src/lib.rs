@@ -8,6 +8,7 @@
 //! - [`mkfs`]: creates file systems.
 //! - [`MountedUbifs`] and [`MountedWriter`]: a read-only and a read-write [`vfs::FileSystem`].
 //! - [`ImageVolume`]: a bare volume image in a file, as made by `mkfs.ubifs`.
+//! - [`RescuedVolume`]: a volume whose superblock is damaged, or whose LEBs have another size than the file system's.
 //! - [`check`]: an independent checker that reports each fault and its location.
 //! - [`mod@format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
 //!
@@ -38,6 +39,7 @@ mod mounted;
 mod open;
 mod replay;
 mod report;
+mod rescue;
 mod scan;
 mod space;
 mod write;
@@ -56,5 +58,6 @@ pub use report::{
     AppliedNode, BudEnd, BudReport, DropRule, DroppedNode, Effect, LogEntry, LogLeb, LogNode, LogVerdict,
     ReplayReport, TornRule,
 };
+pub use rescue::{RebuiltSuperblock, RescuedVolume};
 pub use space::{LebSpace, SpaceSums, Watermarks};
 pub use write::{HeadStatistics, NameIn, NewFile, SpaceUser, WriteError, Writer, WriterStatistics};

@@ -121,13 +121,9 @@ fn sweep_with_parity(members: usize, segments: u64) {
             };
             let gone = usize::try_from(cut).expect("few") % members;
             let left = medium.without(gone);
-            judge(
-                &left,
-                &script,
-                Which::OneMember,
-                None,
-                &format!("{replay}, without {gone}"),
-            );
+            let without = format!("{replay}, without {gone}");
+            assert_sound_but_for_a_master_node(&left.copy(), &without);
+            judge_mounted(&left, &script, None, &without);
             judge(&medium, &script, Which::OneMember, None, &replay);
             // After use, a clean unmount and the loss of another member it must still be intact.
             let other = (gone + 1) % members;
@@ -183,6 +179,31 @@ fn judge(medium: &Medium, script: &Script, which: Which, fsck: Option<&Fsck>, re
     untouched.judge(of_torn, &format!("{replay}, before it is mounted"));
     let volume = untouched.volume().expect("it attached before");
     assert_ends_are_those_of_linux(&volume, replay);
+    judge_mounted(medium, script, fsck, replay);
+}
+
+/// Asserts that our checker finds no fault, except in one of the two copies of the master node. Without a member, the
+/// content of a torn row is computed from parts of which some are old and some are new; if it is the row of the last
+/// copy that an unmount writes, the checker cannot distinguish that from damage.
+fn assert_sound_but_for_a_master_node(medium: &Medium, replay: &str) {
+    let volume = medium
+        .volume()
+        .unwrap_or_else(|error| panic!("{replay}: {error}"));
+    let mut findings = ubifs::check::check(&*volume).findings;
+    if let [finding] = findings.as_slice()
+        && finding.at.is_some_and(|at| at.leb == 1 || at.leb == 2)
+    {
+        findings.clear();
+    }
+    assert!(
+        findings.is_empty(),
+        "{replay}, before it is mounted: {findings:#?}"
+    );
+    assert_ends_are_those_of_linux(&volume, replay);
+}
+
+/// Mounts it, and asserts that it has what was synced, can be used, and is sound when it is unmounted.
+fn judge_mounted(medium: &Medium, script: &Script, fsck: Option<&Fsck>, replay: &str) {
     let file_system = medium.mount().unwrap_or_else(|error| panic!("{replay}: {error}"));
     let orphans = file_system.statistics().orphans;
     assert_eq!(orphans, 0, "{replay}: files without a name outlived the cut");

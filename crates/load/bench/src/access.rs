@@ -12,9 +12,10 @@ use rustix::fs::Advice;
 use rustix::io::Errno;
 use rustix::mm::MsyncFlags;
 
+use crate::data::in_file;
 use crate::error::BenchError;
 use crate::mapping::Mapping;
-use crate::spec::{AccessAdvice, FileSpec, Mode};
+use crate::spec::{AccessAdvice, FileSpec, Mode, SyncKind};
 
 /// An open file, ready for one worker.
 #[derive(Debug)]
@@ -91,23 +92,25 @@ impl Target {
         )
     }
 
+    /// The file of a target that is one unmapped file.
+    pub fn single_file(&self) -> Option<SingleFile<'_>> {
+        (self.mapping.is_none() && self.further.is_empty()).then_some(self.first_file())
+    }
+
+    fn first_file(&self) -> SingleFile<'_> {
+        SingleFile {
+            descriptor: self.file.as_fd(),
+            target: self,
+        }
+    }
+
     /// Reads the whole of `record` from `offset` of the file.
     #[inline]
     pub fn read(&self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
-        // The common case, without a call: one file, a descriptor, a complete transfer.
         if offset < self.bytes_in_each && self.mapping.is_none() {
-            let first = rustix::io::pread(&self.file, &mut *record, offset);
-            return match first {
-                Ok(moved) if moved == record.len() => Ok(()),
-                other => self.read_rest(other, offset, record),
-            };
+            return self.first_file().read(offset, record);
         }
         self.read_otherwise(offset, record)
-    }
-
-    /// The descriptor of a target that is one unmapped file.
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        (self.mapping.is_none() && self.further.is_empty()).then(|| self.file.as_fd())
     }
 
     #[inline(never)]
@@ -126,7 +129,7 @@ impl Target {
     /// Continues after a first call that did not transfer everything.
     #[cold]
     #[inline(never)]
-    pub fn read_rest(
+    fn read_rest(
         &self,
         first: Result<usize, Errno>,
         offset: u64,
@@ -134,13 +137,13 @@ impl Target {
     ) -> Result<(), BenchError> {
         let (mut done, mut answer) = (0, first);
         loop {
-            let at = offset + nonnegative(done);
+            let at = offset + in_file(done);
             match answer {
                 Ok(0) => {
                     return Err(BenchError::ShortRead {
                         path: self.path.clone(),
                         offset_bytes: at,
-                        missing_bytes: nonnegative(record.len() - done),
+                        missing_bytes: in_file(record.len() - done),
                     });
                 }
                 Ok(moved) => done += moved,
@@ -150,7 +153,7 @@ impl Target {
             if done == record.len() {
                 return Ok(());
             }
-            answer = rustix::io::pread(&self.file, &mut record[done..], offset + nonnegative(done));
+            answer = rustix::io::pread(&self.file, &mut record[done..], offset + in_file(done));
         }
     }
 
@@ -158,11 +161,7 @@ impl Target {
     #[inline]
     pub fn write(&self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
         if offset < self.bytes_in_each && self.mapping.is_none() {
-            let first = rustix::io::pwrite(&self.file, record, offset);
-            return match first {
-                Ok(moved) if moved == record.len() => Ok(()),
-                other => self.write_rest(other, offset, record),
-            };
+            return self.first_file().write(offset, record);
         }
         self.write_otherwise(offset, record)
     }
@@ -183,15 +182,10 @@ impl Target {
     /// Continues after a first call that did not transfer everything.
     #[cold]
     #[inline(never)]
-    pub fn write_rest(
-        &self,
-        first: Result<usize, Errno>,
-        offset: u64,
-        record: &[u8],
-    ) -> Result<(), BenchError> {
+    fn write_rest(&self, first: Result<usize, Errno>, offset: u64, record: &[u8]) -> Result<(), BenchError> {
         let (mut done, mut answer) = (0, first);
         loop {
-            let at = offset + nonnegative(done);
+            let at = offset + in_file(done);
             match answer {
                 // A write that returns 0 without an error would loop forever.
                 Ok(0) => return Err(BenchError::data("write", &self.path, at, Errno::IO)),
@@ -202,7 +196,7 @@ impl Target {
             if done == record.len() {
                 return Ok(());
             }
-            answer = rustix::io::pwrite(&self.file, &record[done..], offset + nonnegative(done));
+            answer = rustix::io::pwrite(&self.file, &record[done..], offset + in_file(done));
         }
     }
 
@@ -221,31 +215,19 @@ impl Target {
             let (file, offset) = self.further_at(offset);
             return file.sync_record(offset, length);
         }
-        let (operation, answer) = match self.mode {
-            Mode::Buffered
-            | Mode::Sync
-            | Mode::DataSync
-            | Mode::Direct
-            | Mode::DirectSync
-            | Mode::DirectDataSync
-            | Mode::Mmap => {
-                return Ok(false);
+        #[cfg(test)]
+        issued::note("sync", 0, &[]);
+        let (operation, answer) = match (self.mode.sync, &self.mapping) {
+            (SyncKind::None | SyncKind::Sync | SyncKind::DataSync, _) => return Ok(false),
+            (SyncKind::Fsync, _) => ("fsync", rustix::fs::fsync(&self.file)),
+            (SyncKind::Fdatasync, _) => ("fdatasync", rustix::fs::fdatasync(&self.file)),
+            (SyncKind::Fbarrier, _) => ("fbarrier", barrier(&self.file, FBARRIER)),
+            (SyncKind::Fdatabarrier, _) => ("fdatabarrier", barrier(&self.file, FDATABARRIER)),
+            (SyncKind::MsyncAsync | SyncKind::Msync, Some(part)) => {
+                let position = part.position(offset);
+                ("msync", part.mapping.sync(position, length, self.msync_flags()))
             }
-            Mode::Fsync | Mode::DirectFsync => ("fsync", rustix::fs::fsync(&self.file)),
-            Mode::Fdatasync | Mode::DirectFdatasync => ("fdatasync", rustix::fs::fdatasync(&self.file)),
-            Mode::Fbarrier => ("fbarrier", barrier(&self.file, FBARRIER)),
-            Mode::Fdatabarrier => ("fdatabarrier", barrier(&self.file, FDATABARRIER)),
-            Mode::MmapAsync | Mode::MmapSync => match &self.mapping {
-                Some(part) => {
-                    let flags = if self.mode == Mode::MmapSync {
-                        MsyncFlags::SYNC
-                    } else {
-                        MsyncFlags::ASYNC
-                    };
-                    ("msync", part.mapping.sync(part.position(offset), length, flags))
-                }
-                None => return Ok(false),
-            },
+            (SyncKind::MsyncAsync | SyncKind::Msync, None) => return Ok(false),
         };
         answer
             .map(|()| true)
@@ -258,13 +240,15 @@ impl Target {
         let Some(part) = all else {
             return self.sync_record(offset, length).map(|_| ());
         };
-        let flags = if self.mode == Mode::MmapSync {
-            MsyncFlags::SYNC
-        } else {
-            MsyncFlags::ASYNC
-        };
-        let answer = part.mapping.sync(0, part.mapping.length(), flags);
+        let answer = part.mapping.sync(0, part.mapping.length(), self.msync_flags());
         answer.map_err(|errno| BenchError::data("msync", &self.path, offset, errno))
+    }
+
+    fn msync_flags(&self) -> MsyncFlags {
+        match self.mode.sync {
+            SyncKind::Msync => MsyncFlags::SYNC,
+            _ => MsyncFlags::ASYNC,
+        }
     }
 
     /// Drops the file's clean, unmapped pages from the page cache.
@@ -314,6 +298,37 @@ impl Target {
     }
 }
 
+/// One unmapped file: a transfer is one call, unless the call transfers less.
+#[derive(Clone, Copy)]
+pub struct SingleFile<'target> {
+    descriptor: BorrowedFd<'target>,
+    target: &'target Target,
+}
+
+impl SingleFile<'_> {
+    /// Reads the whole of `record`.
+    #[inline]
+    pub fn read(self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
+        #[cfg(test)]
+        issued::note("read", offset, &[]);
+        match rustix::io::pread(self.descriptor, &mut *record, offset) {
+            Ok(moved) if moved == record.len() => Ok(()),
+            other => self.target.read_rest(other, offset, record),
+        }
+    }
+
+    /// Writes the whole of `record`.
+    #[inline]
+    pub fn write(self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
+        #[cfg(test)]
+        issued::note("write", offset, record);
+        match rustix::io::pwrite(self.descriptor, record, offset) {
+            Ok(moved) if moved == record.len() => Ok(()),
+            other => self.target.write_rest(other, offset, record),
+        }
+    }
+}
+
 impl Part {
     /// Position in the mapping of a file offset.
     fn position(&self, offset: u64) -> usize {
@@ -335,21 +350,13 @@ pub(crate) fn close(file: File, path: &Path) -> Result<(), BenchError> {
 }
 
 fn open_flags(mode: Mode) -> i32 {
-    match mode {
-        Mode::Buffered
-        | Mode::Fsync
-        | Mode::Fdatasync
-        | Mode::Mmap
-        | Mode::MmapAsync
-        | Mode::MmapSync
-        | Mode::Fbarrier
-        | Mode::Fdatabarrier => 0,
-        Mode::Sync => libc::O_SYNC,
-        Mode::DataSync => libc::O_DSYNC,
-        Mode::Direct | Mode::DirectFsync | Mode::DirectFdatasync => libc::O_DIRECT,
-        Mode::DirectSync => libc::O_DIRECT | libc::O_SYNC,
-        Mode::DirectDataSync => libc::O_DIRECT | libc::O_DSYNC,
-    }
+    let direct = if mode.is_direct() { libc::O_DIRECT } else { 0 };
+    let sync = match mode.sync {
+        SyncKind::Sync => libc::O_SYNC,
+        SyncKind::DataSync => libc::O_DSYNC,
+        _ => 0,
+    };
+    direct | sync
 }
 
 /// System calls added by the BarrierFS kernel, with their x86-64 numbers; other kernels return ENOSYS.
@@ -383,9 +390,28 @@ fn in_memory(path: &Path, bytes: u64) -> Result<usize, BenchError> {
     usize::try_from(bytes).map_err(|_| BenchError::io("mmap", path, io::ErrorKind::FileTooLarge))
 }
 
-/// Converts a length in memory to a number of bytes in a file.
-fn nonnegative(length: usize) -> u64 {
-    u64::try_from(length).expect("lengths in memory fit in 64 bits")
+/// The calls of a thread, for tests that compare loops.
+#[cfg(test)]
+pub mod issued {
+    use std::cell::RefCell;
+    use std::hash::{DefaultHasher, Hash, Hasher};
+
+    /// Kind, offset, and hash of the written content.
+    pub type Issued = (&'static str, u64, u64);
+
+    thread_local! {
+        static ISSUED: RefCell<Vec<Issued>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub fn note(kind: &'static str, offset: u64, content: &[u8]) {
+        let mut hasher = DefaultHasher::new();
+        content.hash(&mut hasher);
+        ISSUED.with_borrow_mut(|issued| issued.push((kind, offset, hasher.finish())));
+    }
+
+    pub fn take() -> Vec<Issued> {
+        ISSUED.take()
+    }
 }
 
 #[cfg(test)]
@@ -403,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_failed_write_names_file_offset_and_errno() {
-        let target = open("/dev/full", Pattern::SequentialWrite, Mode::Buffered).unwrap();
+        let target = open("/dev/full", Pattern::SequentialWrite, Mode::BUFFERED).unwrap();
         let message = target.write(4096, &[0; 512]).unwrap_err().to_string();
         let expected = "write of /dev/full at byte 4096 failed: No space left on device (os error 28)";
         assert_eq!(message, expected);
@@ -411,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_read_past_the_end_says_how_much_is_missing() {
-        let target = open("/dev/null", Pattern::SequentialRead, Mode::Buffered).unwrap();
+        let target = open("/dev/null", Pattern::SequentialRead, Mode::BUFFERED).unwrap();
         let message = target.read(1024, &mut [0; 512]).unwrap_err().to_string();
         let expected = "read of /dev/null at byte 1024 met the end of the file: 512 bytes are missing";
         assert_eq!(message, expected);
@@ -419,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_sync_that_the_file_cannot_do_is_an_error_and_not_a_fast_sync() {
-        let target = open("/dev/full", Pattern::SequentialWrite, Mode::Fsync).unwrap();
+        let target = open("/dev/full", Pattern::SequentialWrite, Mode::FSYNC).unwrap();
         let message = target.sync_record(0, 512).unwrap_err().to_string();
         assert!(
             message.starts_with("fsync of /dev/full at byte 0 failed: Invalid argument"),
@@ -429,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_barrier_that_the_kernel_does_not_know_is_an_error_and_not_a_fast_sync() {
-        for (mode, name) in [(Mode::Fbarrier, "fbarrier"), (Mode::Fdatabarrier, "fdatabarrier")] {
+        for (mode, name) in [(Mode::FBARRIER, "fbarrier"), (Mode::FDATABARRIER, "fdatabarrier")] {
             let target = open("/dev/null", Pattern::SequentialWrite, mode).unwrap();
             let message = target.sync_record(0, 512).unwrap_err().to_string();
             let expected = format!("{name} of /dev/null at byte 0 failed: Function not implemented");
@@ -440,11 +466,11 @@ mod tests {
     #[test]
     fn a_mode_opens_with_what_it_is_named_for() {
         for (mode, flags) in [
-            (Mode::DataSync, libc::O_DSYNC),
-            (Mode::DirectSync, libc::O_DIRECT | libc::O_SYNC),
-            (Mode::DirectDataSync, libc::O_DIRECT | libc::O_DSYNC),
-            (Mode::DirectFsync, libc::O_DIRECT),
-            (Mode::Fsync, 0),
+            (Mode::DATA_SYNC, libc::O_DSYNC),
+            (Mode::DIRECT_SYNC, libc::O_DIRECT | libc::O_SYNC),
+            (Mode::DIRECT_DATA_SYNC, libc::O_DIRECT | libc::O_DSYNC),
+            (Mode::DIRECT_FSYNC, libc::O_DIRECT),
+            (Mode::FSYNC, 0),
         ] {
             assert_eq!(open_flags(mode), flags, "{mode}");
         }
@@ -452,7 +478,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_mapped_is_named() {
-        let message = open("/dev/null", Pattern::RandomRead, Mode::Mmap)
+        let message = open("/dev/null", Pattern::RandomRead, Mode::MMAP)
             .unwrap_err()
             .to_string();
         assert!(message.starts_with("mmap of /dev/null failed: "), "{message}");

@@ -204,7 +204,7 @@ fn in_pool(offset: u64, length: usize) -> usize {
 }
 
 /// Converts a length in memory to a number of bytes in a file.
-fn in_file(length: usize) -> u64 {
+pub fn in_file(length: usize) -> u64 {
     u64::try_from(length).expect("lengths in memory fit in 64 bits")
 }
 

@@ -5,7 +5,7 @@
 
 use results::LatencyHistogram;
 
-use crate::file::OperationOutcome;
+use crate::file_outcome::OperationOutcome;
 
 /// Binary logarithm of the number of buckets per power of two.
 const SUB_BITS: u32 = 7;

@@ -30,13 +30,12 @@ mod clock;
 mod data;
 mod descriptors;
 mod error;
-mod fast_path;
 mod file;
+mod file_outcome;
 pub mod fio;
 pub mod job;
 mod latencies;
 mod mapping;
-mod measure;
 pub mod mersenne;
 pub mod metadata;
 mod operation_log;
@@ -46,6 +45,7 @@ pub mod postmark;
 mod prepare;
 mod processor;
 mod progress;
+mod psync;
 mod random;
 mod rate_limiter;
 pub mod replay;
@@ -60,14 +60,14 @@ mod together;
 pub mod uflip;
 mod verify;
 pub mod window;
-pub mod words;
+mod words;
 mod worker;
-mod worker_setup;
 mod workload;
 
 pub use cache::{CacheMethod, CacheOutcome};
 pub use error::BenchError;
-pub use file::{FileOutcome, OperationOutcome, run};
+pub use file::run;
+pub use file_outcome::{FileOutcome, OperationOutcome};
 pub use operation_log::{LogLimits, OperationLog};
 pub use order::{Permutation, offsets};
 pub use placement::FilePlacement;
@@ -75,8 +75,8 @@ pub use prepare::check_path;
 pub use processor::{ProcessorUse, WorkerUse};
 pub use progress::{NoProgress, Phase, Progress};
 pub use spec::{
-    AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FileSpec, FinalSync, Mode, Order, Pattern, Rate,
-    Sharing, TimeLimit, WriteTarget,
+    AccessAdvice, Cache, CachePath, DataPattern, DeviceAccess, Engine, FileSpec, FinalSync, Mode, Order,
+    Pattern, Rate, Sharing, SyncKind, TimeLimit, WriteTarget,
 };
 pub use together::run_together;
 pub use verify::ReadBack;

@@ -18,7 +18,7 @@ use crate::data::Content;
 use crate::error::BenchError;
 use crate::file::{elapsed_ns, unix_ns};
 use crate::prepare::check_bytes;
-use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
+use crate::processor::{ProcessorUse, UsageWindow, WorkerUse};
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::spec::{Cache, DataPattern};
@@ -167,15 +167,11 @@ pub fn run(
         cache_method: CacheMethod::None,
         leftover: None,
     };
-    let (before, worker_before) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
+    let usage = UsageWindow::begin();
     run.steps(&mut outcome)?;
     outcome.samples()?;
-    let (after, worker_after) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
-    outcome.processor = after.zip(before).and_then(|(after, before)| after.since(&before));
-    outcome.worker = worker_after
-        .zip(worker_before)
-        .map(|(after, before)| after.since(before));
-    outcome.leftover = scratch.remove().err().map(|error| error.to_string());
+    (outcome.processor, outcome.worker) = usage.end();
+    outcome.leftover = scratch.remove();
     Ok(outcome)
 }
 

@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
@@ -93,6 +95,10 @@ pub fn check_space(spec: &FileSpec) -> Result<(), BenchError> {
     Ok(())
 }
 
+/// Time to wait for a device that another program has claimed. `losetup --find`, and a daemon that reads the
+/// partitions of a device after each write, claim devices for a moment.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Claims a device that may be overwritten for exclusive use, for as long as the returned file is open.
 ///
 /// # Errors
@@ -101,17 +107,30 @@ pub fn claim_device(spec: &FileSpec) -> Result<Option<File>, BenchError> {
     if spec.device != DeviceAccess::Destroy {
         return Ok(None);
     }
-    let path = &spec.directory;
-    let claimed = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_EXCL)
-        .open(path);
-    match claimed {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            Err(BenchError::DeviceInUse { path: path.clone() })
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_EXCL);
+    open_claimed(&spec.directory, &options).map(Some)
+}
+
+/// Opens a device with options that include `O_EXCL`.
+///
+/// # Errors
+/// If it is mounted or in use by another program.
+pub fn open_claimed(path: &Path, options: &OpenOptions) -> Result<File, BenchError> {
+    let until = Instant::now() + CLAIM_PATIENCE;
+    loop {
+        match options.open(path) {
+            Ok(file) => return Ok(file),
+            Err(error) if error.raw_os_error() != Some(libc::EBUSY) => {
+                return Err(BenchError::io("open", path, error));
+            }
+            Err(_) if Instant::now() < until => thread::sleep(Duration::from_millis(10)),
+            Err(_) => {
+                return Err(BenchError::DeviceInUse {
+                    path: path.to_owned(),
+                });
+            }
         }
-        Err(error) => Err(BenchError::io("open", path, error)),
     }
 }
 

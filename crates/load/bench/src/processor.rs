@@ -48,6 +48,12 @@ pub struct WorkerUse {
 }
 
 impl WorkerUse {
+    /// The use of this thread since an earlier reading of its own.
+    pub(crate) fn of_this_thread_since(earlier: Option<Self>) -> Option<Self> {
+        let both = Self::of_this_thread().zip(earlier);
+        both.map(|(now, earlier)| now.since(earlier))
+    }
+
     /// Use by the calling thread since it started; `None` without `/proc`.
     pub(crate) fn of_this_thread() -> Option<Self> {
         let status = fs::read_to_string("/proc/thread-self/status").ok()?;
@@ -159,6 +165,25 @@ impl ProcessorSnapshot {
             steal_percent: percent(steal),
             context_switches_count: self.context_switches.saturating_sub(earlier.context_switches),
         })
+    }
+}
+
+/// The start of a measurement of the whole machine and this thread.
+pub struct UsageWindow(Option<ProcessorSnapshot>, Option<WorkerUse>);
+
+impl UsageWindow {
+    /// Starts now.
+    pub fn begin() -> Self {
+        Self(ProcessorSnapshot::take(), WorkerUse::of_this_thread())
+    }
+
+    /// The use since the start.
+    pub fn end(self) -> (Option<ProcessorUse>, Option<WorkerUse>) {
+        let machine = ProcessorSnapshot::take().zip(self.0);
+        (
+            machine.and_then(|(now, before)| now.since(&before)),
+            WorkerUse::of_this_thread_since(self.1),
+        )
     }
 }
 

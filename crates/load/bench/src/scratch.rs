@@ -45,10 +45,12 @@ impl Scratch {
         self.path.clone()
     }
 
-    /// Removes the directory and returns any error.
-    pub fn remove(mut self) -> Result<(), BenchError> {
+    /// Removes the directory; returns why it could not be removed.
+    pub fn remove(mut self) -> Option<String> {
         self.keep = true;
-        fs::remove_dir_all(&self.path).map_err(|error| BenchError::io("removal", &self.path, error))
+        let removed = fs::remove_dir_all(&self.path);
+        let failure = removed.map_err(|error| BenchError::io("removal", &self.path, error));
+        failure.err().map(|error| error.to_string())
     }
 }
 

@@ -38,13 +38,9 @@ impl StartBarrier {
         }
     }
 
-    /// Called by a worker: reports that it is ready, and waits. Returns false if the run was cancelled.
-    pub fn wait(&self) -> bool {
-        self.wait_as_one_of(u32::MAX)
-    }
-
-    /// Like [`Self::wait`]; the last of `all` opens the barrier.
-    fn wait_as_one_of(&self, all: u32) -> bool {
+    /// Called by a worker: reports that it is ready, and waits. The last of `all` opens the barrier. Returns false if
+    /// the run was cancelled.
+    pub fn wait_as_one_of(&self, all: u32) -> bool {
         let before = self.ready.fetch_add(1, Ordering::AcqRel) & !DECIDED;
         wake_all(&self.ready);
         if before.saturating_add(1) >= all {
@@ -107,33 +103,6 @@ fn wake_all(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, EVERYBODY);
 }
 
-/// A barrier for several workloads at the same time; the last to arrive releases all.
-#[derive(Debug)]
-pub struct CommonStart {
-    barrier: StartBarrier,
-    workloads: u32,
-}
-
-impl CommonStart {
-    /// Creates a barrier for this number of workloads.
-    pub const fn of(workloads: u32) -> Self {
-        Self {
-            barrier: StartBarrier::new(),
-            workloads,
-        }
-    }
-
-    /// Called by each workload when it is ready; returns false if one of them was cancelled.
-    pub fn meet(&self) -> bool {
-        self.barrier.wait_as_one_of(self.workloads)
-    }
-
-    /// Cancels the start: one of the workloads cannot take part.
-    pub fn cancel(&self) {
-        self.barrier.cancel();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,7 +113,9 @@ mod tests {
         for cancelled in [false, true] {
             let barrier = StartBarrier::new();
             let passed: Vec<bool> = thread::scope(|scope| {
-                let workers: Vec<_> = (0..3).map(|_| scope.spawn(|| barrier.wait())).collect();
+                let workers: Vec<_> = (0..3)
+                    .map(|_| scope.spawn(|| barrier.wait_as_one_of(u32::MAX)))
+                    .collect();
                 barrier.wait_for(3);
                 if cancelled {
                     barrier.cancel()

@@ -15,12 +15,13 @@ use results::{ImpossibleLatency, LatencyHistogram, nearest_f64};
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
-use crate::file::{self, FileOutcome, OperationOutcome};
+use crate::file;
+use crate::file_outcome::{FileOutcome, OperationOutcome};
 use crate::prepare;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 use crate::spec::{Cache, FileSpec, FinalSync, Mode, Order, Pattern, WriteTarget};
-use crate::start_barrier::CommonStart;
+use crate::words::words;
 use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
 
 /// Slower operations are counted separately, as in the original.
@@ -75,7 +76,7 @@ impl TioSpec {
             block_bytes,
             threads,
             random_operations: None,
-            mode: Mode::Buffered,
+            mode: Mode::BUFFERED,
             cache: Cache::AsIs,
             seed: 1,
         }
@@ -130,44 +131,26 @@ impl TioSpec {
             ));
         }
         TioPhase::ALL
-            .into_iter()
-            .try_for_each(|name| self.phase(name).validate())
+            .iter()
+            .try_for_each(|name| self.phase(*name).validate())
     }
 }
 
-/// One of the four phases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TioPhase {
-    /// Each file from start to end; allocates.
-    SequentialWrite,
-    /// Blocks drawn with replacement.
-    RandomWrite,
-    /// Each file from start to end.
-    SequentialRead,
-    /// Blocks drawn with replacement.
-    RandomRead,
+words! {
+    /// One of the four phases, in execution order.
+    TioPhase {
+        /// Each file from start to end; allocates.
+        SequentialWrite = "sequential_write",
+        /// Blocks drawn with replacement.
+        RandomWrite = "random_write",
+        /// Each file from start to end.
+        SequentialRead = "sequential_read",
+        /// Blocks drawn with replacement.
+        RandomRead = "random_read",
+    }
 }
 
 impl TioPhase {
-    /// All phases, in execution order.
-    pub const ALL: [Self; 4] = [
-        Self::SequentialWrite,
-        Self::RandomWrite,
-        Self::SequentialRead,
-        Self::RandomRead,
-    ];
-
-    /// The name in records.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SequentialWrite => "sequential_write",
-            Self::RandomWrite => "random_write",
-            Self::SequentialRead => "sequential_read",
-            Self::RandomRead => "random_read",
-        }
-    }
-
     const fn pattern(self) -> Pattern {
         match self {
             Self::SequentialWrite => Pattern::SequentialWrite,
@@ -206,19 +189,19 @@ pub fn run(spec: &TioSpec, progress: &dyn Progress, stop: &AtomicBool) -> Result
     let scratch = Scratch::create(&spec.directory)?;
     let files = prepare::make_files(&first, scratch.path(), progress, stop)?;
     let mut phases = Vec::new();
-    for name in TioPhase::ALL {
+    for &name in TioPhase::ALL {
         if stop.load(Ordering::Relaxed) {
             break;
         }
         phases.push((
             name,
-            file::measure(&spec.phase(name), &files, &CommonStart::of(1), progress, stop)?,
+            file::measure(&spec.phase(name), &files, None, progress, stop)?,
         ));
     }
     Ok(TioOutcome {
         spec: spec.clone(),
         phases,
-        leftover: scratch.remove().err().map(|error| error.to_string()),
+        leftover: scratch.remove(),
     })
 }
 

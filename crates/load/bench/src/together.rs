@@ -5,15 +5,15 @@
 //! one machine. A workload that fails ends the others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::BenchError;
-use crate::file::{FileOutcome, run_with};
+use crate::file::run_with;
+use crate::file_outcome::FileOutcome;
 use crate::progress::{Phase, Progress};
 use crate::spec::FileSpec;
-use crate::start_barrier::CommonStart;
+use crate::threads::{STACK_BYTES, Shared};
 
 /// Interval at which a stop is passed on to the workloads.
 const STOP_SEEN_WITHIN: Duration = Duration::from_millis(50);
@@ -29,64 +29,20 @@ pub fn run_together(
 ) -> Result<Vec<FileOutcome>, BenchError> {
     // All are validated before any of them creates a file.
     specs.iter().try_for_each(FileSpec::validate)?;
-    let line = CommonStart::of(u32::try_from(specs.len()).unwrap_or(u32::MAX));
-    let all = Shares::new(specs.len(), progress);
-    let stop_all = AtomicBool::new(false);
-    let (ended, ends) = mpsc::channel();
-    thread::scope(|scope| {
-        for (number, spec) in specs.iter().enumerate() {
-            let (line, stop_all, ended, share) = (&line, &stop_all, ended.clone(), all.share(number));
-            let spawned = thread::Builder::new()
-                .name(format!("workload-{number}"))
-                .spawn_scoped(scope, move || {
-                    let outcome = run_with(spec, line, &share, stop_all);
-                    // The others would wait for a workload that ends before it reaches the barrier.
-                    line.cancel();
-                    // The receiver outlives the scope, so this cannot fail.
-                    let _ = ended.send((number, outcome));
-                });
-            if let Err(source) = spawned {
-                stop_all.store(true, Ordering::Relaxed);
-                line.cancel();
-                return Err(BenchError::Thread {
-                    worker: u32::try_from(number).unwrap_or(u32::MAX),
-                    source,
-                });
-            }
+    let all = &Shares::new(specs.len(), progress);
+    let shared = &Shared::opened_by_last(specs.len(), stop);
+    let work = specs.iter().enumerate().map(|(number, spec)| {
+        let share = all.share(number);
+        move || run_with(spec, Some(shared), &share, shared.ended()).map(Some)
+    });
+    let watch = |(): &mut ()| {
+        if stop.load(Ordering::Relaxed) {
+            shared.end();
         }
-        drop(ended);
-        collected(specs.len(), &ends, &stop_all, stop)
-    })
-}
-
-fn collected(
-    count: usize,
-    ends: &mpsc::Receiver<(usize, Result<FileOutcome, BenchError>)>,
-    stop_all: &AtomicBool,
-    stop: &AtomicBool,
-) -> Result<Vec<FileOutcome>, BenchError> {
-    let mut outcomes: Vec<Option<FileOutcome>> = vec![None; count];
-    let mut failure = None;
-    loop {
-        match ends.recv_timeout(STOP_SEEN_WITHIN) {
-            Ok((number, Ok(outcome))) => outcomes[number] = Some(outcome),
-            Ok((_, Err(error))) => {
-                stop_all.store(true, Ordering::Relaxed);
-                failure.get_or_insert(error);
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                if stop.load(Ordering::Relaxed) {
-                    stop_all.store(true, Ordering::Relaxed);
-                }
-            }
-            // All have ended; the scope propagates a panic.
-            Err(mpsc::RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(outcomes.into_iter().flatten().collect()),
-    }
+        STOP_SEEN_WITHIN
+    };
+    let ran = shared.run(("workload", STACK_BYTES), work.collect(), || (), watch);
+    ran.map(|((), outcomes)| outcomes)
 }
 
 /// Combines the workloads' progress into one: the earliest phase, and the amounts of the workloads in it.

@@ -14,6 +14,7 @@ use crate::data::{AlignedMemory, Content};
 use crate::error::BenchError;
 use crate::progress::{Phase, Progress};
 use crate::spec::{FileSpec, Pattern};
+use crate::worker::Operation;
 
 /// The number of writes of each record in a worker's region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,6 +81,31 @@ impl Expected {
             Some(self.written.at(offset, generation))
         } else {
             self.prepared.as_mut().map(|prepared| prepared.at(offset, 0))
+        }
+    }
+}
+
+/// A worker's state of verification.
+#[derive(Debug)]
+pub struct Check {
+    pub generations: Generations,
+    expected: Expected,
+}
+
+impl Check {
+    /// For worker `index`.
+    pub fn new(spec: &FileSpec, index: u32) -> Self {
+        Self {
+            generations: Generations::new(spec.records()),
+            expected: Expected::new(spec, index),
+        }
+    }
+
+    /// Compares what an operation has read with what was last written there.
+    pub fn compare(&mut self, path: &Path, operation: Operation, found: &[u8]) -> Result<(), BenchError> {
+        match self.expected.at(operation.offset, operation.generation) {
+            Some(expected) => compare(path, operation.offset, expected, found),
+            None => Ok(()),
         }
     }
 }

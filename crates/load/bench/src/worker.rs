@@ -1,33 +1,33 @@
-//! One thread of a file workload, from the barrier to the close.
+//! One thread of a file workload: opens its files, waits at the start barrier, works, syncs and closes.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
 use crate::access::Target;
 use crate::clock::Clock;
 use crate::data::{AlignedMemory, Content};
+use crate::descriptors::take_own_table;
 use crate::error::BenchError;
-use crate::file::OperationOutcome;
+use crate::file_outcome::OperationOutcome;
 use crate::latencies::Latencies;
 use crate::operation_log::{LogWriter, OperationLog};
 use crate::order::{RecordOrder, mixed, worker_seed};
 use crate::processor::WorkerUse;
-use crate::rate_limiter::{RateLimiter, sleep_until};
+use crate::rate_limiter::RateLimiter;
 use crate::ring::Queue;
 use crate::spec::{Cache, Engine, FileSpec, FinalSync, Pattern};
-use crate::start_barrier::StartBarrier;
-use crate::verify::{Expected, Generations, compare, written_seed};
+use crate::threads::Shared;
+use crate::verify::{Check, Generations, written_seed};
 
-/// Result of a thread; `None` if the run was cancelled before it began.
-pub type Answer = Result<Option<WorkerOutcome>, BenchError>;
-
-/// A worker's state, prepared before the timed window.
+/// The state of a worker between operations, prepared before the timed window.
 pub struct Worker<'run> {
     pub spec: &'run FileSpec,
-    pub index: u32,
+    /// File offset of record 0.
+    base: u64,
+    seed: u64,
     pub target: Target,
-    pub order: RecordOrder,
     pub content: Content,
     /// Destination of reads.
     pub memory: AlignedMemory,
@@ -41,41 +41,38 @@ pub struct Worker<'run> {
     pub clock: Clock,
 }
 
-/// State of verification.
-pub struct Check {
-    pub generations: Generations,
-    pub expected: Expected,
+/// An operation on a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    pub record: u64,
+    /// In the worker's files.
+    pub offset: u64,
+    pub reads: bool,
+    /// The number of writes of the record, this one included; 1 without verification.
+    pub generation: u32,
 }
 
-/// State shared by all workers.
-pub struct Shared<'run> {
-    pub barrier: StartBarrier,
-    /// Set by the caller.
-    pub stop: &'run AtomicBool,
-    /// Set by a worker that failed; the others end.
-    pub failed: AtomicBool,
-    /// Bytes transferred, one counter per worker.
-    pub done_bytes: Vec<Counter>,
+/// Progress and results of a worker's run.
+pub struct RunState<'run> {
+    pub shared: &'run Shared<'run>,
+    pub order: RecordOrder,
+    /// Operations left in this pass, including those of the ramp.
+    pub left: u64,
+    /// Operations begun, including those of the ramp.
+    pub begun: u64,
+    pub latencies: Latencies,
+    /// Bytes transferred in the timed window, for progress reports.
+    done_bytes: &'run AtomicU64,
+    /// End of the ramp, until then.
+    ramp_end_ns: Option<u64>,
+    run_ns: u64,
+    pub end_ns: u64,
+    /// Start of the ramp.
+    pub started_ns: u64,
+    /// Start of the timed window.
+    began_ns: u64,
+    usage: Option<WorkerUse>,
 }
-
-impl Shared<'_> {
-    /// The counter of a worker.
-    pub fn done_bytes_of(&self, worker: u32) -> &AtomicU64 {
-        let place = usize::try_from(worker).expect("worker numbers fit in memory");
-        &self.done_bytes[place].0
-    }
-
-    /// True when workers should end as soon as they can.
-    #[inline]
-    pub fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
-    }
-}
-
-/// A counter on its own cache line, so that workers do not slow each other down.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Counter(pub AtomicU64);
 
 /// Results of one worker, with the times of the timed window's phases (monotonic clock).
 pub struct WorkerOutcome {
@@ -96,36 +93,52 @@ pub struct WorkerOutcome {
     pub shared_table: Option<Errno>,
 }
 
-/// The clock of a run: ramp, start and end of the measurement.
-pub struct RunClock {
-    /// Operations left, including those of the ramp.
-    pub left: u64,
-    ramp_end_ns: Option<u64>,
-    run_ns: u64,
-    pub end_ns: u64,
-    /// Start of the ramp.
-    started_ns: u64,
-    /// Start of the timed window.
-    pub began_ns: u64,
-    usage: Option<WorkerUse>,
+/// Opens (and maps) the files of worker `index`; `files` are those of all workers.
+pub fn open(spec: &FileSpec, index: u32, files: &[PathBuf]) -> Result<Target, BenchError> {
+    let number = usize::try_from(spec.file_of(index)).expect("file numbers fit in memory");
+    let further = usize::try_from(spec.files_of_each - 1).expect("file numbers fit in memory");
+    let mut target = Target::open(&files[number], spec, spec.base_of(index))?;
+    target.go_on_in(&files[number + 1..=number + further], spec)?;
+    Ok(target)
+}
+
+/// Runs worker `index` in this thread, with its own file descriptor table if the kernel allows one. `None` if the run
+/// was cancelled before it began.
+pub fn run(
+    spec: &FileSpec,
+    index: u32,
+    files: &[PathBuf],
+    order: RecordOrder,
+    shared: &Shared<'_>,
+) -> Result<Option<WorkerOutcome>, BenchError> {
+    // SAFETY: the thread was started for this function, which received no descriptor. The worker closes every
+    // descriptor that it opens in this thread, and its result contains none.
+    let shared_table = unsafe { take_own_table() }.err();
+    let target = open(spec, index, files)?;
+    if spec.cache == Cache::Warm {
+        // Faults in the pages of a mapping.
+        target.prefault(spec.pattern.writes())?;
+    }
+    let outcome = Worker::new(spec, index, target).work(index, order, shared)?;
+    Ok(outcome.map(|outcome| WorkerOutcome {
+        shared_table,
+        ..outcome
+    }))
 }
 
 impl<'run> Worker<'run> {
-    pub fn new(spec: &'run FileSpec, index: u32, target: Target, order: RecordOrder) -> Self {
+    fn new(spec: &'run FileSpec, index: u32, target: Target) -> Self {
         let record = usize::try_from(spec.record_bytes).expect("records are checked to be at most 1 GiB");
         Self {
             spec,
-            index,
+            base: spec.base_of(index),
+            seed: worker_seed(spec, index),
             target,
-            order,
             content: Content::written(record, spec.data, written_seed(spec, index)),
             // Not zero, so that the memory is allocated before the window.
             memory: AlignedMemory::new(record, 0xA5),
             limiter: RateLimiter::new(spec, index),
-            check: spec.verify.then(|| Check {
-                generations: Generations::new(spec.records()),
-                expected: Expected::new(spec, index),
-            }),
+            check: spec.verify.then(|| Check::new(spec, index)),
             syncs: spec.mode.syncs_each_write_by_call(),
             unsynced: 0,
             clock: Clock::best(),
@@ -136,31 +149,31 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// Waits at the barrier, works, syncs and closes. `None` if the run was cancelled before it began.
-    pub fn run(mut self, shared: &Shared<'_>) -> Answer {
+    /// Waits at the barrier, works, syncs and closes.
+    fn work(
+        mut self,
+        index: u32,
+        order: RecordOrder,
+        shared: &Shared<'_>,
+    ) -> Result<Option<WorkerOutcome>, BenchError> {
         let mut queue = self.queue()?;
-        let mut latencies = Latencies::new();
-        // Before the barrier: reading the kernel's files takes as long as a hundred operations.
-        let usage = WorkerUse::of_this_thread();
-        if !shared.barrier.wait() {
+        let mut run = RunState::new(self.spec, index, order, shared);
+        if !shared.wait() {
             return Ok(None);
         }
-        let mut run_clock = RunClock::new(self.spec, self.clock.now_ns(), usage);
+        run.begin(self.spec, self.clock.now_ns());
         if let Some(log) = &mut self.log {
-            log.begin(run_clock.began_ns);
+            log.begin(run.began_ns);
         }
         let mut final_sync = OperationOutcome::default();
         let mut complete = true;
         for pass in 0..self.spec.passes {
             if pass > 0 {
-                self.begin_again(&mut run_clock, &mut final_sync)?;
+                self.begin_again(&mut run, &mut final_sync)?;
             }
             complete = match &mut queue {
-                Some(queue) => self.work_in_ring(queue, shared, &mut run_clock, &mut latencies)?,
-                None if self.takes_fast_path() => {
-                    self.run_fast_path(shared, &mut run_clock, &mut latencies)?
-                }
-                None => self.work(shared, &mut run_clock, &mut latencies)?,
+                Some(queue) => self.run_ring(queue, &mut run)?,
+                None => self.run_operations(&mut run)?,
             };
             if !complete {
                 break;
@@ -178,17 +191,15 @@ impl<'run> Worker<'run> {
         self.target.close()?;
         let closed_ns = self.clock.now_ns();
         Ok(Some(WorkerOutcome {
-            index: self.index,
-            latencies,
+            index,
+            latencies: run.latencies,
             final_sync,
-            started_ns: run_clock.started_ns,
-            began_ns: run_clock.began_ns,
+            started_ns: run.started_ns,
+            began_ns: run.began_ns,
             worked_ns,
             synced_ns,
             closed_ns,
-            usage: WorkerUse::of_this_thread()
-                .zip(run_clock.usage)
-                .map(|(now, before)| now.since(before)),
+            usage: WorkerUse::of_this_thread_since(run.usage),
             complete,
             generations: self.check.map(|check| check.generations),
             log: self.log.map(LogWriter::finish),
@@ -199,7 +210,7 @@ impl<'run> Worker<'run> {
     /// Work between two passes, inside the window.
     fn begin_again(
         &self,
-        run_clock: &mut RunClock,
+        run: &mut RunState<'_>,
         final_sync: &mut OperationOutcome,
     ) -> Result<(), BenchError> {
         if self.spec.pattern.writes() && self.spec.final_sync == FinalSync::Timed {
@@ -210,7 +221,7 @@ impl<'run> Worker<'run> {
         if self.spec.cache == Cache::Cold {
             self.target.give_up_pages()?;
         }
-        run_clock.left = self.spec.visited_records();
+        run.left = self.spec.visited_records();
         Ok(())
     }
 
@@ -225,123 +236,38 @@ impl<'run> Worker<'run> {
         }
     }
 
-    /// Returns true if all records were processed or the time limit was reached. Simple workloads use
-    /// [`crate::fast_path`].
-    ///
-    /// If no work lies between two operations, the end of one is the start of the next: a clock reading costs a
-    /// fiftieth of a cached read.
-    fn work(
-        &mut self,
-        shared: &Shared<'_>,
-        run_clock: &mut RunClock,
-        latencies: &mut Latencies,
-    ) -> Result<bool, BenchError> {
-        let spec = self.spec;
-        let seed = worker_seed(spec, self.index);
-        let base = spec.base_of(self.index);
-        let done_bytes = shared.done_bytes_of(self.index);
-        let started_ns = run_clock.began_ns;
-        let mut now = self.clock.now_ns();
-        // The byte counter continues across passes.
-        let mut measured_bytes = done_bytes.load(Ordering::Relaxed);
-        let mut done = measured_bytes / spec.record_bytes;
-        loop {
-            if shared.is_over() {
-                return Ok(false);
-            }
-            if let Some(limiter) = self.limiter {
-                let ended = (done > 0).then_some(now);
-                let due = limiter.due_ns(started_ns, done, ended).min(run_clock.end_ns);
-                now = sleep_until(self.clock, due, || shared.is_over());
-            }
-            if run_clock.passes_ramp(now) {
-                latencies.clear();
-                if let Some(log) = &mut self.log {
-                    log.begin(now);
-                }
-                measured_bytes = 0;
-            }
-            if run_clock.is_through(now) {
-                return Ok(run_clock.is_measuring());
-            }
-            run_clock.left -= 1;
-            let record = self.order.next();
-            let offset = base + record * spec.record_bytes;
-            now = if reads_this_record(spec.pattern, seed, record) {
-                self.read(record, offset, now, latencies)?
-            } else {
-                self.write(record, offset, now, latencies)?
-            };
-            done += 1;
-            measured_bytes += spec.record_bytes;
-            // Only this thread writes the counter.
-            done_bytes.store(measured_bytes, Ordering::Relaxed);
-        }
+    /// File offset of a record.
+    #[inline]
+    pub const fn offset_of(&self, record: u64) -> u64 {
+        self.base + record * self.spec.record_bytes
     }
 
-    /// Performs a read; returns the earliest start of the next operation.
+    /// The operation on a record; verification counts it if it writes.
     #[inline]
-    fn read(
-        &mut self,
-        record: u64,
-        offset: u64,
-        start: u64,
-        latencies: &mut Latencies,
-    ) -> Result<u64, BenchError> {
-        let memory = self.memory.as_mut_slice();
-        self.target.read(offset, memory)?;
-        let end = self.clock.now_ns();
-        latencies.read.add(end.saturating_sub(start));
-        if let Some(log) = &mut self.log {
-            log.add(start, end);
-        }
-        // Prevents the copy out of a mapping from being optimized away.
-        let found = std::hint::black_box(memory);
-        let Some(check) = &mut self.check else {
-            return Ok(end);
-        };
-        let generation = check.generations.of(record);
-        if let Some(expected) = check.expected.at(offset, generation) {
-            compare(self.target.path(), offset, expected, found)?;
-        }
-        Ok(self.clock.now_ns())
-    }
-
-    /// Performs a write; returns the earliest start of the next operation.
-    #[inline]
-    fn write(
-        &mut self,
-        record: u64,
-        offset: u64,
-        start: u64,
-        latencies: &mut Latencies,
-    ) -> Result<u64, BenchError> {
+    pub fn operation_on(&mut self, record: u64) -> Operation {
+        let reads = reads_this_record(self.spec.pattern, self.seed, record);
         let generation = match &mut self.check {
-            Some(check) => check.generations.next(record),
             None => 1,
+            Some(check) if reads => check.generations.of(record),
+            Some(check) => check.generations.next(record),
         };
-        let content = self.content.at(offset, generation);
-        self.target.write(offset, content)?;
-        let written = self.clock.now_ns();
-        latencies.write.add(written.saturating_sub(start));
-        let mut end = written;
-        if self.syncs {
-            let length = content.len();
-            if !self.sync_is_due() {
-                return Ok(self.logged(start, end));
-            }
-            self.target.sync_after(offset, length, self.spec.sync_every)?;
-            end = self.clock.now_ns();
-            latencies.sync.add(end.saturating_sub(written));
+        Operation {
+            record,
+            offset: self.offset_of(record),
+            reads,
+            generation,
         }
-        Ok(self.logged(start, end))
     }
 
-    fn logged(&mut self, start: u64, end: u64) -> u64 {
-        if let Some(log) = &mut self.log {
-            log.add(start, end);
+    /// Begins the timed window if the ramp is over.
+    #[inline]
+    pub fn pass_ramp(&mut self, run: &mut RunState<'_>, now: u64) {
+        if run.ramp_end_ns.is_some_and(|end| now >= end) {
+            run.begin_window(now);
+            if let Some(log) = &mut self.log {
+                log.begin(now);
+            }
         }
-        end
     }
 
     /// Counts a write of a mode that syncs by call; returns true if its sync is due.
@@ -355,35 +281,48 @@ impl<'run> Worker<'run> {
     }
 }
 
-impl RunClock {
-    fn new(spec: &FileSpec, now: u64, usage: Option<WorkerUse>) -> Self {
-        let (left, ramp_ns, run_ns) = match spec.time {
-            None => (spec.visited_records(), None, u64::MAX),
-            Some(limit) => (u64::MAX, Some(limit.ramp_ns), limit.run_ns),
-        };
+impl<'run> RunState<'run> {
+    fn new(spec: &FileSpec, index: u32, order: RecordOrder, shared: &'run Shared<'run>) -> Self {
         Self {
-            left,
-            ramp_end_ns: ramp_ns.map(|ramp| now.saturating_add(ramp)),
-            run_ns,
-            end_ns: now.saturating_add(ramp_ns.unwrap_or(0)).saturating_add(run_ns),
-            started_ns: now,
-            began_ns: now,
-            usage,
+            shared,
+            order,
+            left: match spec.time {
+                None => spec.visited_records(),
+                Some(_) => u64::MAX,
+            },
+            begun: 0,
+            latencies: Latencies::new(),
+            done_bytes: shared.done_by(index),
+            ramp_end_ns: None,
+            run_ns: spec.time.map_or(u64::MAX, |limit| limit.run_ns),
+            end_ns: 0,
+            started_ns: 0,
+            began_ns: 0,
+            // Before the barrier: reading the kernel's files takes as long as a hundred operations.
+            usage: WorkerUse::of_this_thread(),
         }
     }
 
-    /// Returns true once, at the end of the ramp, when the timed window begins.
-    #[inline]
-    pub fn passes_ramp(&mut self, now: u64) -> bool {
-        if self.ramp_end_ns.is_none_or(|end| now < end) {
-            return false;
-        }
+    /// Begins the ramp, or without one the timed window.
+    fn begin(&mut self, spec: &FileSpec, now: u64) {
+        let ramp_ns = spec.time.map(|limit| limit.ramp_ns);
+        self.ramp_end_ns = ramp_ns.map(|ramp| now.saturating_add(ramp));
+        self.end_ns = now
+            .saturating_add(ramp_ns.unwrap_or(0))
+            .saturating_add(self.run_ns);
+        (self.started_ns, self.began_ns) = (now, now);
+    }
+
+    /// Begins the timed window, and discards the counts of the ramp.
+    #[cold]
+    fn begin_window(&mut self, now: u64) {
         self.ramp_end_ns = None;
         self.began_ns = now;
         // A worker that is in a slow operation at the end of the ramp measures for as long as the others.
         self.end_ns = now.saturating_add(self.run_ns);
         self.usage = WorkerUse::of_this_thread();
-        true
+        self.latencies.clear();
+        self.done_bytes.store(0, Ordering::Relaxed);
     }
 
     /// True if no further operation may start.
@@ -401,11 +340,18 @@ impl RunClock {
     pub const fn is_measuring(&self) -> bool {
         self.ramp_end_ns.is_none()
     }
+
+    /// Reports transferred bytes. Only this thread writes the counter.
+    #[inline]
+    pub fn count_bytes(&self, bytes: u64) {
+        let done = self.done_bytes.load(Ordering::Relaxed);
+        self.done_bytes.store(done + bytes, Ordering::Relaxed);
+    }
 }
 
 /// Depends on the record, not on the order, so that a seed reads and writes the same records in any order.
 #[inline]
-pub fn reads_this_record(pattern: Pattern, seed: u64, record: u64) -> bool {
+fn reads_this_record(pattern: Pattern, seed: u64, record: u64) -> bool {
     match pattern {
         Pattern::SequentialRead | Pattern::RandomRead => true,
         Pattern::SequentialWrite | Pattern::RandomWrite | Pattern::Append => false,

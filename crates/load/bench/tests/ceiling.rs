@@ -120,12 +120,12 @@ fn the_harness_costs_little_beside_a_plain_loop_in_c() {
     };
     let mut too_slow = Vec::new();
     for (pattern, mode) in [
-        (Pattern::SequentialRead, Mode::Buffered),
-        (Pattern::RandomRead, Mode::Buffered),
-        (Pattern::SequentialWrite, Mode::Buffered),
-        (Pattern::RandomWrite, Mode::Buffered),
-        (Pattern::RandomRead, Mode::Mmap),
-        (Pattern::RandomWrite, Mode::Mmap),
+        (Pattern::SequentialRead, Mode::BUFFERED),
+        (Pattern::RandomRead, Mode::BUFFERED),
+        (Pattern::SequentialWrite, Mode::BUFFERED),
+        (Pattern::RandomWrite, Mode::BUFFERED),
+        (Pattern::RandomRead, Mode::MMAP),
+        (Pattern::RandomWrite, Mode::MMAP),
     ] {
         let spec = FileSpec {
             mode,

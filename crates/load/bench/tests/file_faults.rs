@@ -2,6 +2,7 @@
 //! The conditions are real: small and read-only mounts, loop devices, a kernel that refuses.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -201,7 +202,7 @@ fn a_device_that_goes_away_in_the_middle_is_one_error_with_its_place() {
         };
         let spec = FileSpec {
             engine,
-            mode: Mode::Direct,
+            mode: Mode::DIRECT,
             time: Some(TimeLimit {
                 ramp_ns: 0,
                 run_ns: 60_000_000_000,
@@ -233,7 +234,7 @@ fn a_device_that_goes_away_under_a_mapping_is_an_error_too() {
     };
     // Slowly, so that most of the file is unread when the medium is removed, and without read-ahead.
     let spec = FileSpec {
-        mode: Mode::Mmap,
+        mode: Mode::MMAP,
         cache: Cache::Cold,
         advice: AccessAdvice::Random,
         rate: Some(Rate::OperationsPerSecond(100)),
@@ -300,7 +301,7 @@ fn a_device_is_read_and_with_consent_overwritten_and_verified() {
     let Some(device) = Loop::new(4 << 20, false) else {
         return;
     };
-    for mode in [Mode::Buffered, Mode::Direct, Mode::Mmap] {
+    for mode in [Mode::BUFFERED, Mode::DIRECT, Mode::MMAP] {
         let read = FileSpec {
             device: DeviceAccess::Read,
             sharing: Sharing::Shared,
@@ -326,6 +327,29 @@ fn a_device_is_read_and_with_consent_overwritten_and_verified() {
         );
         assert_eq!((outcome.kept_directory, outcome.leftover), (None, None));
     }
+}
+
+#[test]
+fn a_device_that_another_program_claims_for_a_moment_is_waited_for() {
+    let Some(device) = Loop::new(4 << 20, false) else {
+        return;
+    };
+    let claim = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_EXCL)
+        .open(&device.device)
+        .expect("nobody else uses it");
+    let destroy = FileSpec {
+        device: DeviceAccess::Destroy,
+        ..spec(&device.device, Pattern::SequentialWrite)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            drop(claim);
+        });
+        run(&destroy, &NoProgress, &AtomicBool::new(false)).expect("it is free after a moment");
+    });
 }
 
 #[test]
@@ -574,7 +598,7 @@ impl Progress for Holders<'_> {
 #[test]
 fn each_worker_alone_has_its_files_open_and_nobody_after_the_run() {
     for engine in [Engine::Psync, Engine::IoUring { depth: 4 }] {
-        for mode in [Mode::Buffered, Mode::Mmap] {
+        for mode in [Mode::BUFFERED, Mode::MMAP] {
             if engine != Engine::Psync && mode.is_mapped() {
                 continue;
             }

@@ -39,7 +39,7 @@ fn passes_move_every_record_again_and_what_lies_between_them_is_counted() {
             final_sync: FinalSync::Timed,
             write_target: WriteTarget::ExistingFile,
             verify: true,
-            ..spec(folder.path(), Pattern::RandomWrite, Mode::Buffered)
+            ..spec(folder.path(), Pattern::RandomWrite, Mode::BUFFERED)
         });
         assert_eq!(outcome.write.count, 3 * RECORDS, "{engine:?}");
         assert_eq!(outcome.final_sync.count, 3, "{engine:?}");
@@ -51,7 +51,7 @@ fn passes_move_every_record_again_and_what_lies_between_them_is_counted() {
     let cold = done(&FileSpec {
         passes: 2,
         cache: Cache::Cold,
-        ..spec(folder.path(), Pattern::SequentialRead, Mode::Buffered)
+        ..spec(folder.path(), Pattern::SequentialRead, Mode::BUFFERED)
     });
     assert_eq!(cold.read.count, 2 * RECORDS);
 }
@@ -60,11 +60,11 @@ fn passes_move_every_record_again_and_what_lies_between_them_is_counted() {
 fn a_sync_follows_each_so_many_writes_over_all_passes() {
     let folder = tempfile::tempdir().unwrap();
     for (mode, engine) in [
-        (Mode::Fsync, Engine::Psync),
-        (Mode::Fdatasync, Engine::Psync),
-        (Mode::MmapSync, Engine::Psync),
-        (Mode::MmapAsync, Engine::Psync),
-        (Mode::Fsync, Engine::IoUring { depth: 2 }),
+        (Mode::FSYNC, Engine::Psync),
+        (Mode::FDATASYNC, Engine::Psync),
+        (Mode::MMAP_SYNC, Engine::Psync),
+        (Mode::MMAP_ASYNC, Engine::Psync),
+        (Mode::FSYNC, Engine::IoUring { depth: 2 }),
     ] {
         let outcome = done(&FileSpec {
             engine,
@@ -93,14 +93,14 @@ fn passes_and_distances_that_mean_nothing_are_refused() {
         (
             FileSpec {
                 passes: 0,
-                ..plain(Pattern::RandomRead, Mode::Buffered)
+                ..plain(Pattern::RandomRead, Mode::BUFFERED)
             },
             "passes",
         ),
         (
             FileSpec {
                 passes: 2,
-                ..plain(Pattern::Append, Mode::Buffered)
+                ..plain(Pattern::Append, Mode::BUFFERED)
             },
             "passes",
         ),
@@ -108,21 +108,21 @@ fn passes_and_distances_that_mean_nothing_are_refused() {
             FileSpec {
                 passes: 2,
                 time: Some(limit),
-                ..plain(Pattern::RandomRead, Mode::Buffered)
+                ..plain(Pattern::RandomRead, Mode::BUFFERED)
             },
             "passes",
         ),
         (
             FileSpec {
                 sync_every: 0,
-                ..plain(Pattern::RandomWrite, Mode::Fsync)
+                ..plain(Pattern::RandomWrite, Mode::FSYNC)
             },
             "sync every",
         ),
         (
             FileSpec {
                 sync_every: 2,
-                ..plain(Pattern::RandomWrite, Mode::Direct)
+                ..plain(Pattern::RandomWrite, Mode::DIRECT)
             },
             "sync every",
         ),
@@ -142,7 +142,7 @@ fn workloads_at_the_same_time_have_windows_that_overlap_and_outcomes_in_their_or
     let specs =
         [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialRead].map(|pattern| FileSpec {
             time,
-            ..spec(folder.path(), pattern, Mode::Buffered)
+            ..spec(folder.path(), pattern, Mode::BUFFERED)
         });
     let outcomes = run_together(&specs, &NoProgress, &AtomicBool::new(false)).expect("they must run");
     let patterns: Vec<Pattern> = outcomes.iter().map(|outcome| outcome.spec.pattern).collect();
@@ -172,9 +172,9 @@ fn a_workload_that_fails_or_a_stop_ends_all_of_them() {
     });
     let long = FileSpec {
         time,
-        ..spec(folder.path(), Pattern::RandomRead, Mode::Buffered)
+        ..spec(folder.path(), Pattern::RandomRead, Mode::BUFFERED)
     };
-    let missing = spec(&folder.path().join("gone"), Pattern::RandomRead, Mode::Buffered);
+    let missing = spec(&folder.path().join("gone"), Pattern::RandomRead, Mode::BUFFERED);
     let began = Instant::now();
     let error = run_together(&[long.clone(), missing], &NoProgress, &AtomicBool::new(false));
     assert!(
@@ -205,7 +205,7 @@ fn several_files_of_a_thread_are_filled_one_after_the_other() {
             files_of_each: 4,
             final_sync: FinalSync::Timed,
             keep_files: true,
-            ..spec(folder.path(), pattern, Mode::Buffered)
+            ..spec(folder.path(), pattern, Mode::BUFFERED)
         });
         assert_eq!(outcome.write.count + outcome.read.count, 2 * RECORDS);
         let kept = outcome.kept_directory.expect("files are kept");
@@ -220,21 +220,21 @@ fn several_files_of_a_thread_are_filled_one_after_the_other() {
         (
             FileSpec {
                 files_of_each: 3,
-                ..spec(folder.path(), Pattern::RandomRead, Mode::Buffered)
+                ..spec(folder.path(), Pattern::RandomRead, Mode::BUFFERED)
             },
             "whole records",
         ),
         (
             FileSpec {
                 files_of_each: 2,
-                ..spec(folder.path(), Pattern::RandomRead, Mode::Mmap)
+                ..spec(folder.path(), Pattern::RandomRead, Mode::MMAP)
             },
             "no mapping",
         ),
         (
             FileSpec {
                 files_of_each: 0,
-                ..spec(folder.path(), Pattern::RandomRead, Mode::Buffered)
+                ..spec(folder.path(), Pattern::RandomRead, Mode::BUFFERED)
             },
             "expected 1",
         ),

@@ -72,7 +72,7 @@ fn the_fast_path_does_the_operations_of_the_general_loop_in_their_order() {
                         latencies_max,
                         ..LogLimits::NOTHING
                     },
-                    ..spec(folder.path(), pattern, Mode::Buffered)
+                    ..spec(folder.path(), pattern, Mode::BUFFERED)
                 });
                 let kept = outcome.kept_directory.clone().expect("it is kept");
                 let files = fs::read_dir(&kept).expect("it exists");
@@ -101,7 +101,7 @@ fn the_fast_path_does_the_operations_of_the_general_loop_in_their_order() {
 #[test]
 fn the_longest_worker_took_part_of_the_window_that_holds_its_work() {
     let folder = directory();
-    let outcome = done(&spec(folder.path(), Pattern::SequentialWrite, Mode::Buffered));
+    let outcome = done(&spec(folder.path(), Pattern::SequentialWrite, Mode::BUFFERED));
     let slowest_ns = outcome.write.latency.summary().unwrap().max_ns;
     assert!(outcome.longest_worker_ns >= slowest_ns);
     assert!(outcome.longest_worker_ns <= outcome.operation_ns + outcome.sync_ns);
@@ -109,7 +109,7 @@ fn the_longest_worker_took_part_of_the_window_that_holds_its_work() {
 
 #[test]
 fn every_pattern_in_every_mode_moves_each_record_once() {
-    for mode in Mode::ALL {
+    for &mode in Mode::ALL {
         for pattern in PATTERNS {
             let directory = directory();
             let spec = spec(directory.path(), pattern, mode);
@@ -167,11 +167,11 @@ fn all_modes_and_orders_of_writing_leave_the_same_bytes() {
     for sharing in [Sharing::OneEach, Sharing::Shared] {
         let expected = content(
             Pattern::SequentialWrite,
-            Mode::Buffered,
+            Mode::BUFFERED,
             WriteTarget::NewFile,
             sharing,
         );
-        for mode in Mode::ALL {
+        for &mode in Mode::ALL {
             for target in [WriteTarget::NewFile, WriteTarget::ExistingFile] {
                 let found = content(Pattern::RandomWrite, mode, target, sharing);
                 assert!(
@@ -191,7 +191,7 @@ fn threads_share_one_file_of_the_full_length() {
     let directory = directory();
     let spec = FileSpec {
         sharing: Sharing::Shared,
-        ..spec(directory.path(), Pattern::SequentialWrite, Mode::Mmap)
+        ..spec(directory.path(), Pattern::SequentialWrite, Mode::MMAP)
     };
     let kept = done(&spec).kept_directory.unwrap();
     assert_eq!(entries(&kept), 1);
@@ -209,18 +209,18 @@ fn syncs_are_counted_apart_for_each_record_and_at_the_end() {
         (outcome.write.count, outcome.sync.count, outcome.final_sync.count)
     };
     let each = 2 * RECORDS;
-    assert_eq!(counts(Mode::Buffered), (each, 0, 2));
-    assert_eq!(counts(Mode::Fsync), (each, each, 2));
-    assert_eq!(counts(Mode::DirectFdatasync), (each, each, 2));
-    assert_eq!(counts(Mode::DirectDataSync), (each, 0, 2));
-    assert_eq!(counts(Mode::Mmap), (each, 0, 2));
-    assert_eq!(counts(Mode::MmapAsync), (each, each, 2));
+    assert_eq!(counts(Mode::BUFFERED), (each, 0, 2));
+    assert_eq!(counts(Mode::FSYNC), (each, each, 2));
+    assert_eq!(counts(Mode::DIRECT_FDATASYNC), (each, each, 2));
+    assert_eq!(counts(Mode::DIRECT_DATA_SYNC), (each, 0, 2));
+    assert_eq!(counts(Mode::MMAP), (each, 0, 2));
+    assert_eq!(counts(Mode::MMAP_ASYNC), (each, each, 2));
 }
 
 #[test]
 fn the_window_is_the_sum_of_its_parts_and_the_record_says_everything() {
     let directory = directory();
-    let outcome = done(&spec(directory.path(), Pattern::SequentialWrite, Mode::Buffered));
+    let outcome = done(&spec(directory.path(), Pattern::SequentialWrite, Mode::BUFFERED));
     assert_eq!(
         outcome.elapsed_ns(),
         outcome.operation_ns + outcome.sync_ns + outcome.close_ns
@@ -263,7 +263,7 @@ fn a_cold_run_says_how_it_was_made_cold() {
     let directory = directory();
     let spec = FileSpec {
         cache: Cache::Cold,
-        ..spec(directory.path(), Pattern::RandomRead, Mode::Buffered)
+        ..spec(directory.path(), Pattern::RandomRead, Mode::BUFFERED)
     };
     let outcome = done(&spec);
     assert!(matches!(
@@ -289,7 +289,7 @@ fn a_bounded_run_visits_so_many_records_of_the_whole_file() {
     let spec = FileSpec {
         records_max: Some(3),
         write_target: WriteTarget::ExistingFile,
-        ..spec(directory.path(), Pattern::RandomWrite, Mode::Fsync)
+        ..spec(directory.path(), Pattern::RandomWrite, Mode::FSYNC)
     };
     let outcome = done(&spec);
     assert!(outcome.complete);
@@ -307,7 +307,7 @@ fn nothing_is_left_behind_unless_asked() {
     let directory = directory();
     let spec = FileSpec {
         keep_files: false,
-        ..spec(directory.path(), Pattern::SequentialWrite, Mode::Buffered)
+        ..spec(directory.path(), Pattern::SequentialWrite, Mode::BUFFERED)
     };
     let outcome = done(&spec);
     assert_eq!((outcome.kept_directory, outcome.leftover), (None, None));
@@ -327,7 +327,7 @@ impl Progress for StopWhilePreparing<'_> {
 
 #[test]
 fn a_stopped_run_is_marked_and_leaves_nothing() {
-    for mode in Mode::ALL {
+    for &mode in Mode::ALL {
         let directory = directory();
         let stop = AtomicBool::new(false);
         let spec = FileSpec {
@@ -357,7 +357,7 @@ impl Progress for Largest {
 #[test]
 fn progress_ends_at_the_total() {
     let directory = directory();
-    let spec = spec(directory.path(), Pattern::RandomRead, Mode::Buffered);
+    let spec = spec(directory.path(), Pattern::RandomRead, Mode::BUFFERED);
     let progress = Largest::default();
     run(&spec, &progress, &AtomicBool::new(false)).unwrap();
     assert_eq!(progress.0.into_inner(), spec.total_bytes());
@@ -372,7 +372,7 @@ fn refused(spec: &FileSpec) -> String {
 #[test]
 fn contradictions_are_refused_before_anything_is_made() {
     let directory = directory();
-    let good = spec(directory.path(), Pattern::SequentialWrite, Mode::Buffered);
+    let good = spec(directory.path(), Pattern::SequentialWrite, Mode::BUFFERED);
     let cases = [
         (
             FileSpec {
@@ -406,7 +406,7 @@ fn contradictions_are_refused_before_anything_is_made() {
             FileSpec {
                 record_bytes: 100,
                 file_bytes: 1000,
-                mode: Mode::Direct,
+                mode: Mode::DIRECT,
                 ..good.clone()
             },
             "expected a multiple of 512 for O_DIRECT",
@@ -414,7 +414,7 @@ fn contradictions_are_refused_before_anything_is_made() {
         (
             FileSpec {
                 pattern: Pattern::SequentialRead,
-                mode: Mode::Fsync,
+                mode: Mode::FSYNC,
                 ..good.clone()
             },
             "`fsync` syncs after each write, but the pattern writes nothing",
@@ -444,7 +444,7 @@ fn a_missing_directory_is_named() {
     let spec = spec(
         Path::new("/nowhere/at-all"),
         Pattern::SequentialWrite,
-        Mode::Buffered,
+        Mode::BUFFERED,
     );
     let message = refused(&spec);
     assert!(
@@ -456,7 +456,7 @@ fn a_missing_directory_is_named() {
 #[test]
 fn an_error_in_the_run_names_operation_file_and_errno_and_leaves_nothing() {
     // procfs passes every check and refuses the directory.
-    let spec = spec(Path::new("/proc/self"), Pattern::SequentialWrite, Mode::Buffered);
+    let spec = spec(Path::new("/proc/self"), Pattern::SequentialWrite, Mode::BUFFERED);
     let error = run(&spec, &NoProgress, &AtomicBool::new(false)).unwrap_err();
     let BenchError::Io {
         operation: "mkdir",
@@ -491,7 +491,7 @@ fn a_ring_moves_the_same_bytes_in_every_mode_and_depth() {
         let kept = outcome.kept_directory.expect("the spec keeps its files");
         (counts, fs::read(kept.join("data-0")).expect("it is there"))
     };
-    for mode in Mode::ALL.into_iter().filter(|mode| !mode.is_mapped()) {
+    for &mode in Mode::ALL.iter().filter(|mode| !mode.is_mapped()) {
         for pattern in PATTERNS {
             if !pattern.writes() && spec(Path::new("."), pattern, mode).validate().is_err() {
                 continue;
@@ -529,7 +529,7 @@ fn what_was_written_is_read_back_and_compared_whatever_the_order() {
                         file_bytes: record_bytes * 64,
                         verify: true,
                         keep_files: false,
-                        ..spec(directory.path(), pattern, Mode::Buffered)
+                        ..spec(directory.path(), pattern, Mode::BUFFERED)
                     };
                     let outcome = done(&spec);
                     let verified = outcome.verified.expect("the spec verifies");
@@ -587,7 +587,7 @@ fn one_wrong_byte_fails_the_verification_and_is_named() {
                 verify: true,
                 keep_files: false,
                 threads: 1,
-                ..spec(directory.path(), pattern, Mode::Buffered)
+                ..spec(directory.path(), pattern, Mode::BUFFERED)
             };
             let corrupt = Corrupt {
                 directory: directory.path(),
@@ -612,7 +612,7 @@ fn an_append_grows_what_it_finds_and_nothing_else() {
         (WriteTarget::NewFile, 0),
         (WriteTarget::ExistingFile, RECORD * RECORDS),
     ] {
-        for mode in [Mode::Buffered, Mode::Direct, Mode::Mmap] {
+        for mode in [Mode::BUFFERED, Mode::DIRECT, Mode::MMAP] {
             let directory = directory();
             let spec = FileSpec {
                 write_target,
@@ -648,7 +648,7 @@ fn a_run_by_the_clock_goes_round_and_leaves_the_ramp_out() {
             time: Some(TimeLimit { ramp_ns, run_ns }),
             verify: true,
             keep_files: false,
-            ..spec(directory.path(), pattern, Mode::Buffered)
+            ..spec(directory.path(), pattern, Mode::BUFFERED)
         };
         let began = std::time::Instant::now();
         let outcome = done(&spec);
@@ -677,7 +677,7 @@ fn a_rate_is_kept_by_all_threads_together() {
                 engine,
                 rate,
                 think_ns,
-                ..spec(directory.path(), Pattern::SequentialRead, Mode::Buffered)
+                ..spec(directory.path(), Pattern::SequentialRead, Mode::BUFFERED)
             };
             let outcome = done(&spec);
             // 32 operations, the last of them 31/320 s after the first.
@@ -697,7 +697,7 @@ fn thinking_takes_its_time_after_each_operation() {
         let spec = FileSpec {
             engine,
             think_ns: 2_000_000,
-            ..spec(directory.path(), Pattern::SequentialRead, Mode::Buffered)
+            ..spec(directory.path(), Pattern::SequentialRead, Mode::BUFFERED)
         };
         let outcome = done(&spec);
         assert!(
@@ -718,7 +718,7 @@ fn an_untimed_final_sync_is_measured_and_not_in_the_window() {
     let directory = directory();
     let spec = FileSpec {
         final_sync: FinalSync::Untimed,
-        ..spec(directory.path(), Pattern::SequentialWrite, Mode::Buffered)
+        ..spec(directory.path(), Pattern::SequentialWrite, Mode::BUFFERED)
     };
     let outcome = done(&spec);
     assert!(outcome.sync_ns > 0 && outcome.final_sync.count == 2);
@@ -735,7 +735,7 @@ fn the_record_has_what_the_system_counted_or_says_why_not() {
     let directory = directory();
     let spec = FileSpec {
         count_calls: true,
-        ..spec(directory.path(), Pattern::SequentialWrite, Mode::Fdatasync)
+        ..spec(directory.path(), Pattern::SequentialWrite, Mode::FDATASYNC)
     };
     let outcome = done(&spec);
     let counters = &outcome.window.counters;

@@ -67,7 +67,7 @@ fn held_to_the_window(spec: &FileSpec) -> FileOutcome {
 
 #[test]
 fn every_mode_at_every_depth_keeps_its_latencies_within_the_window() {
-    for mode in Mode::ALL {
+    for &mode in Mode::ALL {
         for depth in DEPTHS {
             // The last operations of a run and a queue that is never full leave slots without an operation.
             for records in [1, 3, 17] {
@@ -89,11 +89,11 @@ fn every_mode_at_every_depth_keeps_its_latencies_within_the_window() {
 #[test]
 fn an_operation_that_waits_for_another_on_its_record_leaves_no_latency_outside_the_window() {
     for mode in [
-        Mode::Buffered,
-        Mode::Fsync,
-        Mode::Fdatasync,
-        Mode::Direct,
-        Mode::DirectFsync,
+        Mode::BUFFERED,
+        Mode::FSYNC,
+        Mode::FDATASYNC,
+        Mode::DIRECT,
+        Mode::DIRECT_FSYNC,
     ] {
         for depth in DEPTHS {
             let directory = directory();
@@ -127,7 +127,7 @@ fn latencies_of_operations_that_follow_each_other_add_up_to_no_more_than_the_win
         order: Order::WithReplacement,
         final_sync: FinalSync::None,
         passes: 200,
-        ..ring(directory.path(), Pattern::RandomWrite, Mode::DirectFsync, 4, 1)
+        ..ring(directory.path(), Pattern::RandomWrite, Mode::DIRECT_FSYNC, 4, 1)
     };
     let outcome = held_to_the_window(&spec);
     let total_ns = |done: &bench::OperationOutcome| {
@@ -152,7 +152,7 @@ fn pauses_and_a_ramp_leave_no_latency_longer_than_the_run() {
             ramp_ns: 20_000_000,
             run_ns: 20_000_000,
         }),
-        ..ring(directory.path(), Pattern::RandomWrite, Mode::DirectFsync, 32, 64)
+        ..ring(directory.path(), Pattern::RandomWrite, Mode::DIRECT_FSYNC, 32, 64)
     };
     let outcome = run(&timed, &NoProgress, &AtomicBool::new(false)).expect("it runs");
     let summary = outcome
@@ -169,7 +169,7 @@ fn pauses_and_a_ramp_leave_no_latency_longer_than_the_run() {
         held_to_the_window(&FileSpec {
             rate,
             think_ns,
-            ..ring(directory.path(), Pattern::RandomWrite, Mode::Fdatasync, 4, 17)
+            ..ring(directory.path(), Pattern::RandomWrite, Mode::FDATASYNC, 4, 17)
         });
     }
 }

@@ -61,6 +61,7 @@ fn open(folder: &Path) -> PassFs {
         read_only: false,
         write_out_bytes: Some(2 << 20),
         stream_direct_after_bytes: Some(8 << 20),
+        stream_direct_rate_min: 0,
         offer_backing: false,
         access_times: AccessTimes::OF_SOURCE,
     };

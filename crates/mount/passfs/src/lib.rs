@@ -98,6 +98,7 @@ use crate::anchor::{Anchor, Anchors};
 use crate::attributes::{Devices, HostKey};
 use crate::counters::Tally;
 use crate::descriptors::Descriptors;
+use crate::direct::DirectRate;
 use crate::handles::HandleTable;
 use crate::identity::Creator;
 use crate::inodes::{Inode, InodeTable};
@@ -114,6 +115,9 @@ pub struct PassConfig {
     /// Writes large aligned pieces with `O_DIRECT` once a handle has written this many contiguous bytes; no effect if
     /// the host refuses `O_DIRECT`.
     pub stream_direct_after_bytes: Option<u64>,
+    /// Rate of direct writes, in bytes per second, below which streams return to the page cache: see `direct`. 0 keeps
+    /// every stream direct.
+    pub stream_direct_rate_min: u64,
     /// Offers each open file to the kernel for passthrough ([`vfs::FileSystem::backing_file`]).
     pub offer_backing: bool,
     /// Access time updates by the host.
@@ -174,6 +178,7 @@ pub struct PassFs {
     _in_sight: OwnedFd,
     /// The host refused `O_DIRECT`.
     direct_refused: AtomicBool,
+    direct_rate: DirectRate,
     /// Held while one write to an append-only file runs.
     appending: Mutex<()>,
 }
@@ -242,6 +247,7 @@ impl PassFs {
             _in_sight: in_sight,
             config,
             direct_refused: AtomicBool::new(false),
+            direct_rate: DirectRate::default(),
             appending: Mutex::new(()),
             source: source_fd,
         })

@@ -35,7 +35,7 @@ impl PassFs {
         let written = with_privileges(mode.privileges, || {
             if open.append_only {
                 self.write_append_only(&open, offset, data, mode)
-            } else if self.is_stream(&open, offset) {
+            } else if self.is_direct_stream(&open, offset, data, mode) {
                 self.write_stream(&open, offset, data, mode)
             } else {
                 self.write_cached(&open, offset, data, mode)
@@ -122,13 +122,14 @@ impl PassFs {
         Ok(written)
     }
 
-    /// True if a write at `offset` continues a long enough run of contiguous bytes.
-    fn is_stream(&self, open: &OpenFile, offset: u64) -> bool {
+    /// True if a write at `offset` continues a long enough run of contiguous bytes, and may be direct.
+    fn is_direct_stream(&self, open: &OpenFile, offset: u64, data: &[u8], mode: WriteMode) -> bool {
         let Some(threshold_bytes) = self.config.stream_direct_after_bytes else {
             return false;
         };
-        let run = open.run.lock().expect("no panic under a run's lock");
+        let run = *open.run.lock().expect("no panic under a run's lock");
         run.contiguous_before(offset) >= threshold_bytes
+            && (mode.durability() != Durability::None || self.direct_rate.admits(data.len()))
     }
 
     /// Starts writing to the medium once the run is long enough. Errors belong to the file and are reported at fsync.

@@ -14,6 +14,7 @@ fn configurations() -> [PassConfig; 2] {
         read_only: false,
         write_out_bytes: None,
         stream_direct_after_bytes: None,
+        stream_direct_rate_min: 0,
         offer_backing: true,
         access_times: AccessTimes::OF_SOURCE,
     };

@@ -26,6 +26,7 @@ fn open_with_few_descriptors(source: &Path) -> PassFs {
         access_times: passfs::AccessTimes::OF_SOURCE,
         write_out_bytes: None,
         stream_direct_after_bytes: None,
+        stream_direct_rate_min: 0,
         offer_backing: false,
     };
     PassFs::open(source, config).expect("the source is there")

@@ -55,10 +55,12 @@ pub enum AnalysisError {
         source: Box<DataFusionError>,
     },
     /// There is no analysis with this name.
-    #[error("no analysis is named {name:?}; `tidegate trace query --list` names them")]
+    #[error("no analysis is named {name:?}; `tidegate trace query --list` names them{hint}")]
     UnknownName {
         /// The requested name.
         name: String,
+        /// The most likely intended one, or nothing.
+        hint: String,
     },
 }
 

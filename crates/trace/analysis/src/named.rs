@@ -4,6 +4,8 @@
 //! traces too large for one machine yields the same results there (`docs/guide/trace-report.md`). Comments at the head
 //! of an analysis contain its title, its key (the columns that identify a row) and its rules.
 
+use results::words::nearest;
+
 use crate::AnalysisError;
 
 /// A query with a name.
@@ -49,6 +51,12 @@ const SPECIAL: [(&str, &str); 3] = files!("":
     "driver_commands", "paper_figure_4", "paper_table_3",
 );
 
+fn hint(name: &str) -> String {
+    let files = ANALYSES.iter().chain(&SPECIAL);
+    let names: Vec<&str> = files.map(|(name, _)| *name).collect();
+    nearest(name, &names).map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
+}
+
 /// Every analysis, in the order of the report.
 #[must_use]
 pub fn all() -> Vec<Analysis> {
@@ -66,6 +74,7 @@ pub fn find(name: &str) -> Result<Analysis, AnalysisError> {
         .find(|analysis| analysis.name == name)
         .ok_or_else(|| AnalysisError::UnknownName {
             name: name.to_owned(),
+            hint: hint(name),
         })
 }
 

@@ -7,8 +7,8 @@
 //! This crate captures nothing, maps no sector to a file and computes no statistics. It reads no clock and prints
 //! nothing.
 //!
-//! The feature `native` adds the native folder of Parquet files (`docs/formats/block-trace.md`), and with it arrow and
-//! parquet; nothing else depends on them, so that a reader of text does not pay for columns.
+//! The feature `native` adds the native folder of Parquet files (`docs/formats/block-trace.md`), and with it parquet;
+//! nothing else depends on it, so that a reader of text does not pay for columns.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

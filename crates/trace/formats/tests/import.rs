@@ -307,6 +307,110 @@ fn rows_of_the_pixel_csv_are_requests_with_a_process() {
     );
 }
 
+/// Lines in the form of the published files, of two volumes.
+const MSR: &str = "\
+128166372003061629,hm,0,Write,7014912,4096,26\r
+128166372016382155,hm,1,Read,1074696192,65536,11362\r
+128166372016382165,hm,0,Read,512,512,0\r
+";
+
+#[test]
+fn rows_of_msr_cambridge_are_requests_with_their_response_times() {
+    let trace = read(MSR);
+    let seen: Vec<_> = trace
+        .requests
+        .iter()
+        .map(|request| {
+            (
+                request.device.minor,
+                request.operation,
+                request.sector,
+                request.bytes,
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (0, Operation::Write, 13_701, 4096),
+            (1, Operation::Read, 2_099_016, 65_536),
+            (0, Operation::Read, 1, 512)
+        ]
+    );
+    assert_eq!(times(&trace.requests[0]), [Some(0), None, None, Some(2_600)]);
+    assert_eq!(
+        times(&trace.requests[1]),
+        [Some(1_332_052_600), None, None, Some(1_333_188_800)]
+    );
+    let names: Vec<_> = trace
+        .header
+        .devices
+        .iter()
+        .map(|device| device.name.as_str())
+        .collect();
+    assert_eq!(names, ["hm_0", "hm_1"]);
+    // 2007-02-22 17:00:00.3061629 UTC.
+    assert_eq!(trace.header.start_realtime_ns, Some(1_172_163_600_306_162_900));
+    limitation(&trace, "time in the device");
+    let with_header = format!("Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n{MSR}");
+    assert_eq!(read(&with_header).requests, trace.requests);
+}
+
+#[test]
+fn a_bad_row_of_msr_cambridge_is_told_by_its_column() {
+    for (row, expected) in [
+        (
+            "128166372003061629,hm,0,Write,7014912,4096",
+            "seven columns: `Timestamp,Hostname",
+        ),
+        (
+            "1.5,hm,0,Write,7014912,4096,26",
+            "Timestamp in ticks of 100 ns since 1601",
+        ),
+        (
+            "1844674407370955162,hm,0,Write,0,4096,26",
+            "Timestamp in ticks of 100 ns since 1601",
+        ),
+        (
+            "128166372003061629,hm,a,Write,0,4096,26",
+            "a number in DiskNumber",
+        ),
+        (
+            "128166372003061629,hm,0,Trim,0,4096,26",
+            "`Read` or `Write` in Type",
+        ),
+        (
+            "128166372003061629,hm,0,Read,100,4096,26",
+            "bytes in Offset, a multiple of 512",
+        ),
+        (
+            "128166372003061629,hm,0,Read,-512,4096,26",
+            "bytes in Offset, a multiple of 512",
+        ),
+        (
+            "128166372003061629,hm,0,Read,0,0,26",
+            "bytes in Size, a multiple of 512",
+        ),
+        (
+            "128166372003061629,hm,0,Read,0,512,26,7",
+            "ticks of 100 ns in ResponseTime",
+        ),
+        (
+            "128166372003061629,hm,0,Read,18446744073709551104,512,26",
+            "a place that a device can have",
+        ),
+    ] {
+        let error = read_all(&mut *source(&format!("{MSR}{row}\n"), REFUSE).unwrap()).unwrap_err();
+        let told = format!("x.txt, line 4: expected {expected}");
+        assert!(error.to_string().starts_with(&told), "{error}");
+        assert!(error.to_string().contains(&format!("found `{row}`")), "{error}");
+    }
+    let text = format!("nonsense,here\n{MSR}");
+    let mut lenient = source(&text, SKIP).unwrap();
+    assert_eq!(read_all(&mut *lenient).unwrap().requests.len(), 3);
+    assert_eq!(lenient.skipped().unwrap().count, 1);
+}
+
 #[test]
 fn logs_of_fio_are_requests_to_their_files() {
     let text = "fio version 3 iolog\n0 /tmp/a b add\n10 /tmp/a b open\n20 /tmp/a b write 4096 8192\n\
@@ -423,7 +527,7 @@ fn what_is_no_trace_is_named() {
     let error = source("\u{1}hello\n", SKIP).err().unwrap();
     assert!(
         error.starts_with(
-            "x.txt: no known format of traces: expected a native trace or one of blkparse, blktrace"
+            "x.txt: no known format of traces: expected a native trace or one of blktrace, jsonl, fio"
         ),
         "{error}"
     );
@@ -491,7 +595,13 @@ fn no_reader_panics_on_anything() {
         "\u{ff}",
         "\n",
     ];
-    let samples = [BLKPARSE, MOST, FTRACE, "fio version 3 iolog\n0 a write 0 512\n"];
+    let samples = [
+        BLKPARSE,
+        MOST,
+        FTRACE,
+        MSR,
+        "fio version 3 iolog\n0 a write 0 512\n",
+    ];
     for (number, text) in samples.iter().enumerate() {
         for seed in 0..150_u64 {
             let mut bytes = text.as_bytes().to_vec();

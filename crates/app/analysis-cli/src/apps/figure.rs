@@ -163,7 +163,7 @@ fn table_3(cells: &[Cell]) -> (Vec<Column>, Vec<Vec<String>>) {
     let columns = vec![
         Column::left("application"),
         Column::left("file system"),
-        Column::right("write calls"),
+        Column::right("pwrite calls"),
         Column::right("I/O requests"),
         Column::right("metadata and journal"),
     ];
@@ -177,7 +177,7 @@ fn table_3(cells: &[Cell]) -> (Vec<Column>, Vec<Vec<String>>) {
             vec![
                 cell.app.clone(),
                 cell.file_system.to_owned(),
-                count("1 write calls"),
+                count("1 pwrite calls"),
                 count("2 I/O requests"),
                 count("3 metadata and journal"),
             ]

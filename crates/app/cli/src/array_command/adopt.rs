@@ -13,13 +13,14 @@ use crate::ubi_command::several;
 /// Arguments of `tidegate array adopt`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A member is refused when it is stale (an older copy) or was written to by itself. Adopted, it keeps those of its LEBs that\n\
-    the other members have in the same version. The others are lost: reads of them fail until they are written anew. Pages that were\n\
-    added to a LEB while the member was away are missing without an error: check the files after that.\n\
-    Examples:\n  \
-    tidegate array adopt flash.img --devices 4 --member 2                 # says what would be lost\n  \
-    tidegate array adopt flash.img --devices 4 --member 2 --accept-loss\n\
-    Exit codes: 0 done, 1 done and LEBs are lost, 2 not done."
+    after_help = "An array refuses a member that is stale (an older copy) or was written to without the others. \
+                  An adopted member keeps the LEBs that the others have in the same version. The others are \
+                  lost: reads of them fail until they are written again. Pages added to a LEB while the member \
+                  was away are missing without an error, so check the files afterwards.\n\
+                  Examples:\n\
+                  \x20 tidegate array adopt flash.img --devices 4 --member 2                 # shows the loss\n\
+                  \x20 tidegate array adopt flash.img --devices 4 --member 2 --accept-loss\n\
+                  Exit codes: 0 done, 1 done and LEBs are lost, 2 not done."
 )]
 pub struct AdoptArguments {
     /// The chips

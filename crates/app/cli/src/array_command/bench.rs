@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use nand::{Preset, Timing};
+use programs::command_line::one_of;
 use serde_json::json;
 
 use super::measure::{Cell, Design, Measured, Time, limit_ns};
@@ -15,13 +16,13 @@ use crate::quantity::{parse_bytes, show_bytes};
 #[derive(Debug, Args)]
 pub struct ArrayBenchArguments {
     /// Numbers of devices, separated by commas; 1 is always measured, for comparison
-    #[arg(long, default_value = "1,2,4,8", value_delimiter = ',')]
+    #[arg(long, value_name = "N,...", default_value = "1,2,4,8", value_delimiter = ',')]
     devices: Vec<u32>,
     /// Kinds of chips, separated by commas: slc, mlc, tlc, micron-mlc, nandsim
-    #[arg(long, default_value = "slc,mlc,tlc", value_delimiter = ',', value_parser = str::parse::<Preset>)]
+    #[arg(long, value_name = "NAME,...", default_value = "slc,mlc,tlc", value_delimiter = ',', hide_possible_values = true, value_parser = one_of::<Preset>(Preset::ALL.map(Preset::name)))]
     cells: Vec<Preset>,
     /// Record sizes, separated by commas: bytes with any usual suffix, or a number of rows as in 64rows
-    #[arg(long, default_value = "4K,64K,1M,64rows", value_delimiter = ',', value_parser = parse_record)]
+    #[arg(long, value_name = "SIZE,...", default_value = "4K,64K,1M,64rows", value_delimiter = ',', value_parser = parse_record)]
     records: Vec<Record>,
     /// Designs, separated by commas
     #[arg(long, default_value = "hierarchy,proxy", value_delimiter = ',', value_enum)]
@@ -30,7 +31,7 @@ pub struct ArrayBenchArguments {
     #[arg(long, default_value = "virtual", value_delimiter = ',', value_enum)]
     time: Vec<Time>,
     /// Bytes to write and read in each measurement
-    #[arg(long, default_value = "16M", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_bytes)]
     total: u64,
     /// Print one JSON object per line instead of a table
     #[arg(long)]

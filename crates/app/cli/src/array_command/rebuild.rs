@@ -17,13 +17,14 @@ use crate::ubi_command::several;
 /// Arguments of `tidegate array rebuild`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The chip in the member's place is formatted, and gets what the others and their parity say. The array must have parity, and not be in\n\
-    use; `tidegate ubifs mount -o rw --rebuild PLACE` does the same on a mounted one. A rebuild that was interrupted goes on where it ended,\n\
-    unless the array was written to without the new chip meanwhile.\n\
-    Examples:\n  \
-    tidegate array rebuild flash.img --devices 4 --member 2\n  \
-    tidegate array rebuild a.img,b.img,new.img,d.img --member 2\n\
-    Exit codes: 0 done, 1 done but for LEBs that another member can't read either, 2 not done."
+    after_help = "Formats the chip in the member's place and fills it from the other members and their parity. \
+                  The array must have parity and must not be in use; `tidegate ubifs mount -o rw --rebuild \
+                  PLACE` rebuilds a member of a mounted one. An interrupted rebuild resumes where it ended, \
+                  unless the array was written to without the new chip meanwhile.\n\
+                  Examples:\n\
+                  \x20 tidegate array rebuild flash.img --devices 4 --member 2\n\
+                  \x20 tidegate array rebuild a.img,b.img,new.img,d.img --member 2\n\
+                  Exit codes: 0 done, 1 done except for LEBs that another member can't read either, 2 not done."
 )]
 pub struct RebuildArguments {
     /// The chips, with the new one in its place
@@ -62,7 +63,7 @@ pub fn run(arguments: &RebuildArguments) -> Result<Finding> {
             let left = array.lebs_to_rebuild().len();
             array.close()?;
             bail!(
-                "array {label}: interrupted; member {place} lacks its share of {left} LEBs. The array can be used; run the command again to go on"
+                "array {label}: interrupted; member {place} lacks its share of {left} LEBs. The array can be used; run the command again to resume"
             );
         }
         match array.rebuild_step()? {
@@ -81,10 +82,15 @@ pub fn run(arguments: &RebuildArguments) -> Result<Finding> {
             "incomplete_lebs": rebuilt.incomplete.iter().map(|leb| leb.0).collect::<Vec<_>>(),
         })
         .to_string(),
-        false => format!(
-            "array {label}: member {place} has its share of all LEBs; {} were made now",
-            rebuilt.lebs
-        ),
+        false => {
+            let made = rebuilt.lebs;
+            match rebuilt.incomplete.len() {
+                0 => format!("array {label}: member {place} has its share of all LEBs; {made} were made now"),
+                lacking => format!(
+                    "array {label}: member {place} has its share of all LEBs but {lacking}; {made} were made now"
+                ),
+            }
+        }
     })?;
     if rebuilt.incomplete.is_empty() {
         return Ok(Finding::Nothing);

@@ -14,8 +14,9 @@ use crate::Finding;
 /// Arguments of `tidegate bench all`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The sets of the Mobibench app: All without a choice, File I/O with --only file, SQLite with\n\
-                  --only sqlite, Custom with --steps. `tidegate bench job --list-presets` lists presets and steps.\n\
+    after_help = "The sets of the Mobibench app: All without a choice, File I/O with --only file, SQLite with \
+                  --only sqlite, Custom with --steps. `tidegate bench job --list-presets` lists presets and \
+                  steps.\n\
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchAllArguments {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use bench::app::{AppSpec, Application, BlockRequests, Scale};
 use bench::replay::Speed;
-use bench::words::unknown;
 use bench::{Cache, Workload};
 use clap::Args;
+use results::words::unknown;
 
 use super::repeat::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments};
@@ -16,9 +16,10 @@ use crate::{Finding, output};
 /// Arguments of `tidegate bench app`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Each application is of one layer, calls on files or block requests, and says so in list, output and\n\
-                  records; numbers of the two layers can't be compared. Block requests go to one image file that\n\
-                  stands for the partition. `--describe NAME` shows every parameter as published, derived or assumed.\n\
+    after_help = "Each application is of one layer, calls on files or block requests, and says so in list, \
+                  output and records; numbers of the two layers can't be compared. Block requests go to one \
+                  image file that stands for the partition. `--describe NAME` shows every parameter as \
+                  published, derived or assumed.\n\
                   Exit codes: 0 done, 1 stopped before its end or not run as generated, 2 could not do it."
 )]
 pub struct BenchAppArguments {
@@ -76,7 +77,7 @@ impl WorkloadArguments for BenchAppArguments {
             None if self.list => bench::app::list(),
             None => return Ok(None),
         };
-        output::print_bytes(text.as_bytes())?;
+        output::print_text(&text)?;
         Ok(Some(Finding::Nothing))
     }
 }

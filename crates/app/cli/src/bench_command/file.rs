@@ -1,6 +1,6 @@
 //! `tidegate bench file`: repeated runs of one file workload.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,7 +11,7 @@ use bench::{
 use clap::{Args, ValueEnum};
 
 use super::repeat::BenchCommonArguments;
-use super::workloads::{RunAs, WorkloadArguments};
+use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::Finding;
 use crate::output::{self, Printed};
 use crate::quantity::{parse_bytes, parse_duration};
@@ -21,11 +21,14 @@ const PRINTED_AT_ONCE: usize = 1 << 16;
 
 /// Arguments of `tidegate bench file`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "The timed window holds the operations, each sync, the final sync if it is timed, and the close of \
-                  every file.\n\
-                  Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
-)]
+#[command(after_help = "Examples:\n\
+                  \x20 tidegate bench file /mnt --rw randwrite --bs 4k --fsync 1          # each write synced\n\
+                  \x20 tidegate bench file /mnt --rw randread --bs 4k --cache cold        # reads from the device\n\
+                  \x20 tidegate bench file /mnt --bs 4k --mode direct --engine io_uring --depth 32 --runtime 10s\n\
+                  \x20 tidegate bench file /mnt --threads 4 --size 256m --rounds 6 --output runs.jsonl\n\
+                  \x20 tidegate bench file /dev/sdX --device --rw randread --bs 4k --runtime 10s\n\
+                  The timed window holds the operations, each sync, the final sync if it is timed, and the close of every file.\n\
+                  Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it.")]
 pub struct BenchFileArguments {
     /// Measure the file system of this existing directory; a subdirectory is created in it and removed. With
     /// --device: measure this block device
@@ -35,7 +38,7 @@ pub struct BenchFileArguments {
     pub work: WorkArguments,
     /// I/O mode and engine.
     #[command(flatten)]
-    pub way: WayArguments,
+    pub io: IoArguments,
     /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
@@ -122,7 +125,7 @@ pub struct WorkArguments {
 
 /// I/O mode and engine.
 #[derive(Args, Debug)]
-pub struct WayArguments {
+pub struct IoArguments {
     /// Set the I/O mode: buffered, sync, dsync, fsync or fdatasync (after each write), direct, direct-sync,
     /// direct-dsync, direct-fsync or direct-fdatasync (with O_DIRECT), mmap, mmap-async or mmap-sync (msync after
     /// each write)
@@ -183,13 +186,7 @@ pub enum EngineName {
 }
 
 impl WorkloadArguments for BenchFileArguments {
-    fn common(&self) -> &BenchCommonArguments {
-        &self.common
-    }
-
-    fn directory(&self) -> Result<&Path> {
-        Ok(&self.directory)
-    }
+    common_and_directory!();
 
     fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
         Ok(Box::new(file_spec(self)))
@@ -211,7 +208,7 @@ fn print_offsets(spec: &FileSpec) -> Result<Finding> {
     while let Some(offset) = offsets.next() {
         text.push_str(&format!("{offset}\n"));
         if text.len() >= PRINTED_AT_ONCE || offsets.peek().is_none() {
-            if output::print_bytes(text.as_bytes())? == Printed::Closed {
+            if output::print_text(&text)? == Printed::Closed {
                 break;
             }
             text.clear();
@@ -222,7 +219,7 @@ fn print_offsets(spec: &FileSpec) -> Result<Finding> {
 
 /// The workload described by the arguments.
 pub fn file_spec(arguments: &BenchFileArguments) -> FileSpec {
-    let (work, way) = (&arguments.work, &arguments.way);
+    let (work, io) = (&arguments.work, &arguments.io);
     let time = work.runtime.map(|runtime| TimeLimit {
         ramp_ns: nanoseconds(work.ramp),
         run_ns: nanoseconds(runtime),
@@ -231,21 +228,17 @@ pub fn file_spec(arguments: &BenchFileArguments) -> FileSpec {
     FileSpec {
         records_max: work.records,
         threads: work.threads,
-        sharing: if work.shared || way.device {
+        sharing: if work.shared || io.device {
             Sharing::Shared
         } else {
             Sharing::OneEach
         },
-        engine: match way.engine {
+        engine: match io.engine {
             EngineName::Psync => Engine::Psync,
-            EngineName::IoUring => Engine::IoUring { depth: way.depth },
+            EngineName::IoUring => Engine::IoUring { depth: io.depth },
         },
-        mode: if way.fsync.is_some() {
-            Mode::Fsync
-        } else {
-            way.mode
-        },
-        write_target: if way.overwrite {
+        mode: if io.fsync.is_some() { Mode::FSYNC } else { io.mode },
+        write_target: if io.overwrite {
             WriteTarget::ExistingFile
         } else {
             WriteTarget::NewFile
@@ -256,20 +249,20 @@ pub fn file_spec(arguments: &BenchFileArguments) -> FileSpec {
         think_ns: nanoseconds(work.thinktime.unwrap_or(work.think)),
         files_of_each: work.files,
         passes: work.passes,
-        sync_every: way.fsync.unwrap_or(way.sync_every),
+        sync_every: io.fsync.unwrap_or(io.sync_every),
         time,
-        final_sync: if way.fsync_at_end {
+        final_sync: if io.fsync_at_end {
             FinalSync::Timed
         } else {
-            way.final_sync
+            io.final_sync
         },
-        cache: if way.cold_or_fail { Cache::Cold } else { way.cache },
-        cold_or_fail: way.cold_or_fail,
-        advice: way.advice,
-        count_calls: way.count_calls,
+        cache: if io.cold_or_fail { Cache::Cold } else { io.cache },
+        cold_or_fail: io.cold_or_fail,
+        advice: io.advice,
+        count_calls: io.count_calls,
         data: work.data,
         verify: work.verify,
-        device: match (way.device, way.destroy_data) {
+        device: match (io.device, io.destroy_data) {
             (false, _) => DeviceAccess::Refused,
             (true, false) => DeviceAccess::Read,
             (true, true) => DeviceAccess::Destroy,

@@ -7,14 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use bench::fio::report::{Moment, document};
 use bench::fio::{Imported, Treatment, export, import};
-use bench::job::preset::PRESETS;
 use bench::job::{Job, Vocabulary};
 use clap::Args;
 use results::RunRecord;
 
 use super::job::run::{JobRunArguments, run_steps};
 use super::job::steps::{planned, vocabulary};
-use super::job::{parse_job, read_text};
+use super::job::{job_text, parse_job};
 use super::workloads::RunAs;
 use crate::Finding;
 use crate::output;
@@ -22,8 +21,8 @@ use crate::output;
 /// Arguments of `tidegate bench` itself.
 #[derive(Args, Debug)]
 pub struct FioArguments {
-    /// Run a fio job file, in DIR or in the directory that it names
-    #[arg(long, value_names = ["JOB", "DIR"], num_args = 1..=2, help_heading = "fio")]
+    /// Run a fio job file, in DIRECTORY or in the one that it names
+    #[arg(long, value_names = ["JOB", "DIRECTORY"], num_args = 1..=2, help_heading = "fio")]
     pub from_fio: Option<Vec<PathBuf>>,
     /// Print which options of the job are taken, approximated and ignored, and exit; with --from-fio
     #[arg(long, requires = "from_fio", help_heading = "fio")]
@@ -72,7 +71,7 @@ pub fn is_fio_job(text: &str) -> bool {
 
 /// Prints which options of a fio job are taken, approximated and ignored.
 pub fn check(file: &str, text: &str) -> Result<Finding> {
-    output::print_bytes(described(&import(file, text)?).as_bytes())?;
+    output::print_text(&described(&import(file, text)?))?;
     Ok(Finding::Nothing)
 }
 
@@ -164,21 +163,14 @@ fn show_as_fio(source: &str) -> Result<Finding> {
     if workloads.is_empty() {
         bail!("the job `{}` has no step of kind file", job.name);
     }
-    output::print_bytes(export::job_file(&workloads).as_bytes())?;
+    output::print_text(&export::job_file(&workloads))?;
     Ok(Finding::Nothing)
 }
 
 /// Loads a built-in job by name, or a job file.
 fn named_job(source: &str, vocabulary: &Vocabulary) -> Result<Job> {
-    if let Some(preset) = PRESETS.into_iter().find(|preset| preset.name == source) {
-        return Ok(Job::parse(preset.name, preset.text, vocabulary)?);
-    }
     let path = Path::new(source);
-    if !path.exists() {
-        let names = PRESETS.map(|preset| preset.name).join(", ");
-        bail!("{source} is no file and none of the presets {names}");
-    }
-    Ok(parse_job(path, &read_text(path)?, vocabulary)?)
+    Ok(parse_job(path, &job_text(path)?, vocabulary)?)
 }
 
 /// Writes records in the layout of fio's JSON to a file, or to standard output for `-`.

@@ -1,6 +1,6 @@
 //! `tidegate bench metadata`: repeated runs on many small files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use bench::metadata::MetadataSpec;
@@ -8,7 +8,7 @@ use bench::{Cache, Workload};
 use clap::Args;
 
 use super::repeat::BenchCommonArguments;
-use super::workloads::{RunAs, WorkloadArguments};
+use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench metadata`.
@@ -34,13 +34,7 @@ pub struct BenchMetadataArguments {
 }
 
 impl WorkloadArguments for BenchMetadataArguments {
-    fn common(&self) -> &BenchCommonArguments {
-        &self.common
-    }
-
-    fn directory(&self) -> Result<&Path> {
-        Ok(&self.directory)
-    }
+    common_and_directory!();
 
     fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
         Ok(Box::new(MetadataSpec {

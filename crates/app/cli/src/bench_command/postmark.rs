@@ -1,6 +1,6 @@
 //! `tidegate bench postmark`: creates and deletes many small files with the algorithm of PostMark 1.51.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use bench::Workload;
@@ -8,14 +8,15 @@ use bench::postmark::{Buffering, PostmarkSpec};
 use clap::{Args, ValueEnum};
 
 use super::repeat::BenchCommonArguments;
-use super::workloads::{RunAs, WorkloadArguments};
+use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench postmark`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The same settings do the same operations on the same files as PostMark 1.51; appends and creates\n\
-                  that its rules skip are counted. Sizes are powers of 1024. Nothing is synced, as in the original.\n\
+    after_help = "The same settings do the same operations on the same files as PostMark 1.51; appends and \
+                  creates that its rules skip are counted. Sizes are powers of 1024. Nothing is synced, as in \
+                  the original.\n\
                   Exit codes: 0 done, 1 stopped before its end, 2 could not do it."
 )]
 pub struct BenchPostmarkArguments {
@@ -55,7 +56,7 @@ pub struct BenchPostmarkArguments {
     #[arg(long)]
     pub unbuffered: bool,
     /// Set the original's seed, which determines files, sizes, order and content of every round; --seed has no effect
-    #[arg(long, value_name = "NUMBER", default_value_t = 42)]
+    #[arg(long, value_name = "N", default_value_t = 42)]
     pub postmark_seed: u32,
     /// Repetition and reporting.
     #[command(flatten)]
@@ -73,13 +74,7 @@ pub enum PostmarkPreset {
 }
 
 impl WorkloadArguments for BenchPostmarkArguments {
-    fn common(&self) -> &BenchCommonArguments {
-        &self.common
-    }
-
-    fn directory(&self) -> Result<&Path> {
-        Ok(&self.directory)
-    }
+    common_and_directory!();
 
     fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
         Ok(Box::new(spec(self)))

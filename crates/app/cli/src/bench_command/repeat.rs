@@ -28,7 +28,7 @@ pub struct BenchCommonArguments {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub warmup: u32,
     /// Seed random orders and contents: the same seed gives the same run
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Name this configuration in the records
     #[arg(long, value_name = "NAME", default_value = "run")]
@@ -82,7 +82,7 @@ pub fn run(arguments: &dyn WorkloadArguments) -> Result<Finding> {
             TextForm::Beside => summary::table(&ran.records),
             TextForm::Table | TextForm::Curve => summary::of_rounds(&ran.records),
         };
-        output::print_bytes(text.as_bytes())?;
+        output::print_text(&text)?;
     }
     for noise in Noise::of(&ran.records) {
         output::print_error(&format!("too noisy to tell small differences: {noise}"));

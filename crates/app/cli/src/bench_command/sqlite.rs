@@ -1,6 +1,6 @@
 //! `tidegate bench sqlite`: repeated runs of transactions on SQLite databases.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -13,16 +13,16 @@ use bench::{Cache, FilePlacement, Workload};
 use clap::Args;
 
 use super::repeat::BenchCommonArguments;
-use super::workloads::{RunAs, WorkloadArguments};
+use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::parse_duration;
 
 /// Arguments of `tidegate bench sqlite`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "By default: 1,000 inserts into 3 tables in one explicit transaction each, by prepared statements, \
-                  with a write-ahead log that is synced at each commit: what an application does that must not lose \
-                  what it confirmed. The timed window holds the transactions and the checkpoint at the end; the latency \
-                  of a transaction is that of SQLite's calls alone. Any error of SQLite ends the run.\n\
+    after_help = "Default: 1,000 inserts into 3 tables, each in one explicit transaction by prepared statements, \
+                  with a write-ahead log that is synced at each commit, as an application with durable commits \
+                  does. The timed window holds the transactions and the checkpoint at the end; the latency of a \
+                  transaction covers only SQLite's calls. Any error of SQLite ends the run.\n\
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchSqliteArguments {
@@ -33,7 +33,7 @@ pub struct BenchSqliteArguments {
     pub work: SqliteWorkArguments,
     /// Configuration of SQLite.
     #[command(flatten)]
-    pub way: SqliteWayArguments,
+    pub io: SqliteIoArguments,
     /// Repetition and reporting.
     #[command(flatten)]
     pub common: BenchCommonArguments,
@@ -80,7 +80,7 @@ pub struct SqliteWorkArguments {
 
 /// Configuration of SQLite.
 #[derive(Args, Debug)]
-pub struct SqliteWayArguments {
+pub struct SqliteIoArguments {
     /// Set the journal mode: delete, truncate, persist, wal, memory or off
     #[arg(long, value_name = "MODE", default_value = "wal")]
     pub journal: Journal,
@@ -106,13 +106,7 @@ pub struct SqliteWayArguments {
 }
 
 impl WorkloadArguments for BenchSqliteArguments {
-    fn common(&self) -> &BenchCommonArguments {
-        &self.common
-    }
-
-    fn directory(&self) -> Result<&Path> {
-        Ok(&self.directory)
-    }
+    common_and_directory!();
 
     fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
         Ok(Box::new(spec(self)))
@@ -120,17 +114,17 @@ impl WorkloadArguments for BenchSqliteArguments {
 }
 
 fn spec(arguments: &BenchSqliteArguments) -> SqliteSpec {
-    let (work, way) = (&arguments.work, &arguments.way);
-    let usual_tables = match way.transaction {
+    let (work, io) = (&arguments.work, &arguments.io);
+    let usual_tables = match io.transaction {
         TransactionShape::Explicit => 3,
         TransactionShape::Autocommit => 1,
     };
     SqliteSpec {
         directory: arguments.directory.clone(),
-        library: way.library.clone(),
+        library: io.library.clone(),
         operation: work.operation,
-        journal: way.journal,
-        synchronous: way.synchronous,
+        journal: io.journal,
+        synchronous: io.synchronous,
         transactions: work.transactions,
         time_limit_us: work
             .time_limit
@@ -140,12 +134,12 @@ fn spec(arguments: &BenchSqliteArguments) -> SqliteSpec {
         tables: work.tables.unwrap_or(usual_tables),
         databases: work.databases,
         threads: work.threads,
-        style: way.statements,
-        shape: way.transaction,
+        style: io.statements,
+        shape: io.transaction,
         keys: work.keys,
         values: work.values,
-        checkpoint: way.checkpoint,
-        count_calls: if way.count_calls {
+        checkpoint: io.checkpoint,
+        count_calls: if io.count_calls {
             CountCalls::Yes
         } else {
             CountCalls::No

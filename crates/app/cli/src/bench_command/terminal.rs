@@ -3,9 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use results::{RunIdentity, RunRecord};
 use runner::{Readers, Watcher, environment};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::progress::{Bar, ProgressForm};
 use crate::output::{self, Printed};
@@ -43,7 +45,7 @@ impl Watcher for Terminal {
 
     fn table(&self, text: &str) -> io::Result<()> {
         if !self.is_json {
-            output::print_bytes(text.as_bytes()).map_err(io::Error::other)?;
+            output::print_text(text).map_err(io::Error::other)?;
         }
         Ok(())
     }
@@ -62,6 +64,19 @@ impl Watcher for Terminal {
 
 /// The parts of a record that are known before the run.
 pub fn identity(label: &str, directory: &Path, round: u32) -> Result<RunIdentity> {
+    if directory.is_dir() {
+        match access(directory, Access::WRITE_OK) {
+            Err(Errno::ROFS) => bail!(
+                "{} is on a read-only file system; name a writable folder",
+                directory.display()
+            ),
+            Err(Errno::ACCESS) => bail!(
+                "{}: this user may not make files here; name a writable folder",
+                directory.display()
+            ),
+            _ => {}
+        }
+    }
     Ok(RunIdentity {
         command: command_line(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),

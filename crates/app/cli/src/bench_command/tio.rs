@@ -1,6 +1,6 @@
 //! `tidegate bench tio`: the four phases of tiobench.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use bench::tio::TioSpec;
@@ -8,14 +8,15 @@ use bench::{Cache, Mode, Workload};
 use clap::{Args, ValueEnum};
 
 use super::repeat::BenchCommonArguments;
-use super::workloads::{RunAs, WorkloadArguments};
+use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench tio`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Phases: sequential write, random write, sequential read, random read, on the same files. Each window\n\
-                  ends with the sync and the close of every file. Random blocks are drawn with replacement.\n\
+    after_help = "Phases: sequential write, random write, sequential read, random read, on the same files. Each \
+                  window ends with the sync and the close of every file. Random blocks are drawn with \
+                  replacement.\n\
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchTioArguments {
@@ -58,13 +59,7 @@ pub enum TioPreset {
 }
 
 impl WorkloadArguments for BenchTioArguments {
-    fn common(&self) -> &BenchCommonArguments {
-        &self.common
-    }
-
-    fn directory(&self) -> Result<&Path> {
-        Ok(&self.directory)
-    }
+    common_and_directory!();
 
     fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
         Ok(Box::new(spec(self)))

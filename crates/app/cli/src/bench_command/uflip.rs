@@ -1,25 +1,25 @@
 //! `tidegate bench uflip`: probes the internals of a flash device.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use bench::uflip::{Baseline, Caching, Calibrate, Counts, MicroBenchmark, State, UflipSpec};
-use bench::words::unknown;
 use bench::{DeviceAccess, Workload};
 use clap::{Args, ValueEnum};
+use results::words::unknown;
 
 use super::repeat::BenchCommonArguments;
-use super::workloads::{RunAs, WorkloadArguments};
+use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::{parse_bytes, parse_duration};
 
 /// Arguments of `tidegate bench uflip`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without further options: aligned random writes of 512 bytes to 8 MiB after a random format, which\n\
-                  show pages and super-pages of a flash device. The record has one sample for each point.\n\
-                  On a file, the file system is measured too. On a device, everything in its first --size bytes is\n\
-                  LOST unless only SR and RR are run with --as-is.\n\
+    after_help = "Without further options: aligned random writes of 512 bytes to 8 MiB after a random format, \
+                  which show pages and super-pages of a flash device. The record has one sample for each point. \
+                  On a file, the file system is measured too. On a device, everything in its first --size bytes \
+                  is LOST unless only SR and RR are run with --as-is.\n\
                   Exit codes: 0 done, 1 stopped before its end or areas reused, 2 could not do it."
 )]
 pub struct BenchUflipArguments {
@@ -87,13 +87,7 @@ pub enum Through {
 }
 
 impl WorkloadArguments for BenchUflipArguments {
-    fn common(&self) -> &BenchCommonArguments {
-        &self.common
-    }
-
-    fn directory(&self) -> Result<&Path> {
-        Ok(&self.directory)
-    }
+    common_and_directory!();
 
     fn workload(&self, _run_as: RunAs) -> Result<Box<dyn Workload>> {
         Ok(Box::new(spec(self)))
@@ -146,11 +140,11 @@ fn spec(arguments: &BenchUflipArguments) -> UflipSpec {
 }
 
 fn parse_benchmarks(text: &str) -> Result<Benchmarks, String> {
-    named(text, &MicroBenchmark::ALL, MicroBenchmark::name).map(Benchmarks)
+    named(text, MicroBenchmark::ALL, MicroBenchmark::name).map(Benchmarks)
 }
 
 fn parse_patterns(text: &str) -> Result<Patterns, String> {
-    named(&text.to_ascii_uppercase(), &Baseline::ALL, Baseline::name).map(Patterns)
+    named(&text.to_ascii_uppercase(), Baseline::ALL, Baseline::name).map(Patterns)
 }
 
 /// Parses names separated by commas, or `all`.

@@ -48,6 +48,21 @@ pub trait WorkloadArguments {
     }
 }
 
+/// The first two functions of [`WorkloadArguments`] for arguments with `common` and one `directory`.
+macro_rules! common_and_directory {
+    () => {
+        fn common(&self) -> &$crate::bench_command::repeat::BenchCommonArguments {
+            &self.common
+        }
+
+        fn directory(&self) -> anyhow::Result<&std::path::Path> {
+            Ok(&self.directory)
+        }
+    };
+}
+
+pub(crate) use common_and_directory;
+
 /// A new workload needs a file for its arguments, and a line here.
 macro_rules! workloads {
     ($($(#[$help:meta])* $name:ident($arguments:ty),)+) => {

@@ -12,15 +12,17 @@ use crate::quantity::parse_bytes;
 
 /// Arguments of `tidegate bench compare`.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-                  tidegate bench compare /ext4/a /mnt/b --workload write-512k\n  \
-                  tidegate bench compare before.jsonl after.jsonl\n  \
-                  tidegate bench compare 12 15\n  \
-                  tidegate bench compare --target native=/ext4/a --target tidegate=/mnt/b --workload write-512k \\\n      \
-                  --require 'tidegate:write-512k>=0.98' --output out/bench.jsonl --report out/bench.html\n\n\
-                  Targets should be folders of one file system, or mounts over them. Ratios above 1 are faster than \
-                  the baseline.\nCold runs need root to drop caches. Exit codes: 0 done, 1 stopped, not measured as \
-                  asked or a requirement not met,\n2 could not do it.")]
+#[command(after_help = "Examples:\n\
+                  \x20 tidegate bench compare /ext4/a /mnt/b --workload write-512k\n\
+                  \x20 tidegate bench compare before.jsonl after.jsonl\n\
+                  \x20 tidegate bench compare 12 15\n\
+                  \x20 tidegate bench compare --target native=/ext4/a --target tidegate=/mnt/b --workload \
+                  write-512k \\\n\
+                  \x20     --require 'tidegate:write-512k>=0.98' --output out/bench.jsonl --report out/bench.html\n\
+                  \n\
+                  Targets should be folders of one file system, or mounts over them. Ratios above 1 are faster \
+                  than the baseline. Cold runs need root to drop caches. Exit codes: 0 done, 1 stopped, not \
+                  measured as asked or a requirement not met, 2 could not do it.")]
 pub struct BenchCompareArguments {
     /// Measure these directories, the first as the baseline; or compare two sets of records without measuring, each
     /// given as a record file, or an id or tag of the history
@@ -45,7 +47,7 @@ pub struct BenchCompareArguments {
     #[arg(long, value_name = "N")]
     pub files: Option<u32>,
     /// Seed random orders and contents: the same seed gives the same run [default: 1]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Compare the other targets with this one [default: native, or the first directory]
     #[arg(long, value_name = "LABEL")]

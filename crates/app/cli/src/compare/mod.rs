@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use programs::stop_on_signals;
 use report::Comparison;
+use results::words::expected;
 use runner::{Measured, Runner, Schedule, Series, Settle, Sinks, Turn};
 
 use self::arguments::BenchCompareArguments;
@@ -128,14 +129,16 @@ impl Plan {
             label: set.clone(),
             directory: set.into(),
         };
-        let first = arguments.sets.first().map_or("native", String::as_str);
-        let baseline = arguments.baseline.as_deref().unwrap_or(first).to_owned();
+        let targets: Vec<Target> = match folders {
+            0 => arguments.targets.clone(),
+            _ => arguments.sets.iter().map(named).collect(),
+        };
+        let usual = targets.iter().find(|target| target.label == "native");
+        let usual = usual.or(targets.first()).map(|target| target.label.as_str());
+        let baseline = arguments.baseline.as_deref().or(usual).unwrap_or("native");
         Ok(Some(Self {
-            targets: match folders {
-                0 => arguments.targets.clone(),
-                _ => arguments.sets.iter().map(named).collect(),
-            },
-            baseline,
+            baseline: baseline.to_owned(),
+            targets,
             workloads: match arguments.workloads.is_empty() {
                 true => Workload::value_variants().to_vec(),
                 false => arguments.workloads.clone(),
@@ -158,12 +161,12 @@ impl Plan {
             }
         }
         if !labels.contains(&self.baseline.as_str()) {
-            let (baseline, labels) = (&self.baseline, labels.join(", "));
+            let (baseline, labels) = (&self.baseline, expected(&self.baseline, &labels));
             bail!("the baseline `{baseline}` is none of the targets {labels}");
         }
         for requirement in &arguments.requirements {
             if !labels.contains(&requirement.label.as_str()) {
-                let (label, labels) = (&requirement.label, labels.join(", "));
+                let (label, labels) = (&requirement.label, expected(&requirement.label, &labels));
                 bail!("a requirement names `{label}`, which is none of the targets {labels}");
             }
             if !self.workloads.contains(&requirement.workload) {
@@ -244,7 +247,7 @@ impl Series for Targets<'_> {
 fn show(arguments: &BenchCompareArguments, plan: &Plan, mut runner: Runner<'_>) -> Result<Finding> {
     let comparisons = Comparison::all(runner.records(), &plan.baseline);
     if !arguments.json {
-        output::print_bytes(show::tables(&comparisons).as_bytes())?;
+        output::print_text(&show::tables(&comparisons))?;
     }
     for requirement in &arguments.requirements {
         if let Some(violation) = requirement.violation(&comparisons) {

@@ -26,7 +26,7 @@ pub fn run(a: &str, b: &str, arguments: &BenchCompareArguments) -> Result<Findin
         });
         output::print_line(&document.to_string())?;
     } else {
-        output::print_bytes(record_comparison::text(&comparison, &a, &b).as_bytes())?;
+        output::print_text(&record_comparison::text(&comparison, &a, &b))?;
     }
     for note in comparison.left_out.iter().chain(&comparison.warnings) {
         output::print_error(note);

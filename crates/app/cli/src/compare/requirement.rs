@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_met() {
+    fn an_unmeasured_requirement_is_not_met() {
         let requirement = Requirement::parse("tidegate:write-512k>=0.98").unwrap();
         assert!(requirement.violation(&[]).unwrap().contains("not measured"));
         let requirement = Requirement::parse("tidegate:write-512k<=1.05").unwrap();

@@ -24,7 +24,7 @@ pub fn run(arguments: &BenchShowArguments) -> Result<Finding> {
     } else {
         tables(&comparisons)
     };
-    output::print_bytes(text.as_bytes())?;
+    output::print_text(&text)?;
     if let Some(path) = &arguments.report {
         write_html(path, comparisons, records, Vec::new())?;
     }
@@ -45,8 +45,11 @@ pub fn write_html(
     notes: Vec<String>,
 ) -> Result<()> {
     let rounds = records.iter().map(|record| record.round + 1).max().unwrap_or(0);
+    let baseline = comparisons
+        .first()
+        .map_or("the baseline", |first| first.baseline.as_str());
     let page = report::comparison::render(&ComparisonInput {
-        title: "How much of native speed each file system keeps".to_owned(),
+        title: format!("Speed of each configuration relative to {baseline}"),
         subtitle: format!(
             "{rounds} interleaved rounds: each runs every configuration once, in rotated order. Ratios are formed \
              inside each round; shown are their medians."

@@ -103,12 +103,12 @@ impl Workload {
             Self::Read512kWarm => Box::new(read(512 << 10, Cache::Warm)),
             Self::Read4kCold => Box::new(read(4 << 10, Cache::Cold)),
             Self::Read4kWarm => Box::new(read(4 << 10, Cache::Warm)),
-            Self::RandomWrite4kFsync => Box::new(synced(Mode::Fsync)),
-            Self::RandomWrite4kFdatasync => Box::new(synced(Mode::Fdatasync)),
-            Self::RandomWrite4kSync => Box::new(synced(Mode::Sync)),
-            Self::RandomWrite4kDataSync => Box::new(synced(Mode::DataSync)),
-            Self::RandomWrite4kDirectSync => Box::new(synced(Mode::DirectSync)),
-            Self::RandomWrite4kDirectDataSync => Box::new(synced(Mode::DirectDataSync)),
+            Self::RandomWrite4kFsync => Box::new(synced(Mode::FSYNC)),
+            Self::RandomWrite4kFdatasync => Box::new(synced(Mode::FDATASYNC)),
+            Self::RandomWrite4kSync => Box::new(synced(Mode::SYNC)),
+            Self::RandomWrite4kDataSync => Box::new(synced(Mode::DATA_SYNC)),
+            Self::RandomWrite4kDirectSync => Box::new(synced(Mode::DIRECT_SYNC)),
+            Self::RandomWrite4kDirectDataSync => Box::new(synced(Mode::DIRECT_DATA_SYNC)),
             Self::Files10k => Box::new(files(0)),
             Self::Files10k4k => Box::new(files(4096)),
         }
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!((spec.file_bytes, spec.records_max), (64 << 20, Some(2000)));
         assert_eq!(
             (spec.mode, spec.write_target),
-            (Mode::Fsync, WriteTarget::ExistingFile)
+            (Mode::FSYNC, WriteTarget::ExistingFile)
         );
     }
 }

@@ -46,6 +46,7 @@ fn serves_for_another_test() {
         access_times: AccessTimes::OF_SOURCE,
         write_out_bytes: None,
         stream_direct_after_bytes: None,
+        stream_direct_rate_min: 0,
         offer_backing: false,
     };
     let below = FaultyFs::new(PassFs::open(&plan.source, config).unwrap());

@@ -10,9 +10,9 @@ use crate::quantity::parse_bytes;
 #[derive(Args, Debug)]
 #[command(
     after_help = "As root it makes an ext4 in an image file in DIRECTORY, on a loop device, and measures there; \
-                  otherwise in\nDIRECTORY as it is. Everything that it makes is removed at the end, also after \
-                  Ctrl-C, which\nreports the rounds done until then. It takes less than two minutes: on slow \
-                  machines rounds, then sizes\nare cut down."
+                  otherwise in DIRECTORY as it is. Everything that it makes is removed at the end, also after \
+                  Ctrl-C, which reports the rounds done until then. It takes less than two minutes: on slow \
+                  machines rounds, then sizes are cut down."
 )]
 pub struct DemoArguments {
     /// Work in this directory; it is created if missing

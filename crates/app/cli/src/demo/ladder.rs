@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::background::Report;
 
-use super::{Bed, Document, stats_document, this_program};
+use super::{Document, TestFileSystem, stats_document, this_program};
 
 /// A configuration: its name and the arguments of its mount; `None` measures the file system itself.
 pub struct Configuration {
@@ -15,7 +15,7 @@ pub struct Configuration {
     pub label: &'static str,
     /// Short description.
     pub meaning: &'static str,
-    /// True for the rungs of the paper, in its order: each is faster than the one before.
+    /// True for the configurations of the paper, in its order: each is faster than the one before.
     pub is_in_paper: bool,
     /// Arguments of `tidegate mount`, in groups.
     pub mount: Option<&'static [&'static [&'static str]]>,
@@ -82,21 +82,21 @@ pub const LADDER: [Configuration; 5] = [
 ];
 
 /// A configuration ready for measuring; unmounted on drop.
-pub struct Rung {
+pub struct MountedConfiguration {
     label: &'static str,
     directory: PathBuf,
     is_mount: bool,
     negotiated: Option<String>,
 }
 
-impl Rung {
-    /// Mounts a configuration over the bed.
-    pub fn mount(configuration: &Configuration, bed: &Bed) -> Result<Self> {
+impl MountedConfiguration {
+    /// Mounts a configuration over the test file system.
+    pub fn mount(configuration: &Configuration, test: &TestFileSystem) -> Result<Self> {
         let label = configuration.label;
         let Some(arguments) = configuration.mount else {
             return Ok(Self {
                 label,
-                directory: bed.data(),
+                directory: test.data(),
                 is_mount: false,
                 negotiated: None,
             });
@@ -108,16 +108,16 @@ impl Rung {
         {
             bail!("/dev/fuse can't be opened: {error}");
         }
-        let mut rung = Self {
+        let mut mounted = Self {
             label,
-            directory: bed.mountpoint(label)?,
+            directory: test.mountpoint(label)?,
             is_mount: true,
             negotiated: None,
         };
         let output = this_program()?
             .args(["mount", "--json"])
-            .arg(bed.data())
-            .arg(&rung.directory)
+            .arg(test.data())
+            .arg(&mounted.directory)
             .args(arguments.concat())
             .stdin(Stdio::null())
             .output()
@@ -127,9 +127,9 @@ impl Rung {
         }
         let report: Report = serde_json::from_slice(&output.stdout).context("the mount reported nonsense")?;
         if let Report::Mounted { summary, .. } = report {
-            rung.negotiated = summary.lines().next().map(str::to_owned);
+            mounted.negotiated = summary.lines().next().map(str::to_owned);
         }
-        Ok(rung)
+        Ok(mounted)
     }
 
     /// Name of the configuration.
@@ -156,7 +156,7 @@ impl Rung {
     }
 }
 
-impl Drop for Rung {
+impl Drop for MountedConfiguration {
     fn drop(&mut self) {
         if !self.is_mount {
             return;

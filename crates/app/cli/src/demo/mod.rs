@@ -10,9 +10,9 @@
 //! the user's history.
 
 pub mod arguments;
-mod bed;
 mod ladder;
 mod table;
+mod test_file_system;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,8 +29,8 @@ use crate::Finding;
 use crate::bench_command::progress::ProgressForm;
 use crate::bench_command::terminal::{Terminal, command_line};
 use crate::compare::write_text;
-use crate::demo::bed::Bed;
-use crate::demo::ladder::{LADDER, Rung};
+use crate::demo::ladder::{LADDER, MountedConfiguration};
+use crate::demo::test_file_system::TestFileSystem;
 use crate::output;
 use crate::quantity::show_bytes;
 use crate::stats_document::{self, Document};
@@ -78,31 +78,31 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
         );
     }
     let stop = programs::stop_on_signals()?;
-    let bed = Bed::make(&arguments.directory, arguments.size)?;
-    let mut notes = bed.notes().to_vec();
-    let rungs = mount_all(&bed, &mut notes);
+    let test = TestFileSystem::make(&arguments.directory, arguments.size)?;
+    let mut notes = test.notes().to_vec();
+    let mounted = mount_all(&test, &mut notes);
     notes.iter().for_each(|note| output::print_error(note));
-    let plan = Plan::fit(arguments, &rungs, &stop)?;
+    let plan = Plan::fit(arguments, &mounted, &stop)?;
     let records_file = arguments.report.with_extension("jsonl");
     make_parent(&records_file)?;
     // The rounds of a demo are not stored in the user's history, only in the record file.
     let sinks = Sinks::new(Some(&records_file), HistorySink::default())?;
     let terminal = Terminal::new(ProgressForm::Off, 1, arguments.json);
     let mut runner = Runner::new(&terminal, &stop, Settle::Machine, sinks);
-    let schedule = Schedule::interleaved(plan.rounds, rungs.len());
+    let schedule = Schedule::interleaved(plan.rounds, mounted.len());
     let mut series = Ladder {
         plan: &plan,
-        rungs: &rungs,
+        mounted: &mounted,
         stop: &stop,
         began: Instant::now(),
     };
     let outcome = runner.run(&schedule, &mut series);
-    drop(rungs);
-    drop(bed);
+    drop(mounted);
+    drop(test);
     let ran = runner.finish()?;
     outcome?;
     if ran.records.is_empty() {
-        bail!("stopped before the first run was over; what was made is removed");
+        bail!("stopped before the end of the first run; its files are removed");
     }
     notes.extend(ran.notes.iter().cloned());
     let found = report(arguments, &plan, ran.records, notes)?;
@@ -114,14 +114,14 @@ pub fn run(arguments: &DemoArguments) -> Result<Finding> {
 }
 
 /// Mounts every configuration; each failure adds a note.
-fn mount_all(bed: &Bed, notes: &mut Vec<String>) -> Vec<Rung> {
-    let mut rungs = Vec::new();
+fn mount_all(test: &TestFileSystem, notes: &mut Vec<String>) -> Vec<MountedConfiguration> {
+    let mut mounted = Vec::new();
     for configuration in &LADDER {
-        match Rung::mount(configuration, bed) {
-            Ok(rung) => {
-                let granted = rung.negotiated();
-                notes.extend(granted.map(|granted| format!("{}: {granted}", rung.label())));
-                rungs.push(rung);
+        match MountedConfiguration::mount(configuration, test) {
+            Ok(configuration) => {
+                let granted = configuration.negotiated();
+                notes.extend(granted.map(|granted| format!("{}: {granted}", configuration.label())));
+                mounted.push(configuration);
             }
             Err(error) => notes.push(format!(
                 "{} is left out: {}",
@@ -130,7 +130,7 @@ fn mount_all(bed: &Bed, notes: &mut Vec<String>) -> Vec<Rung> {
             )),
         }
     }
-    rungs
+    mounted
 }
 
 /// Size and number of rounds, reduced to fit the time limit.
@@ -142,11 +142,11 @@ struct Plan {
 }
 
 impl Plan {
-    fn fit(arguments: &DemoArguments, rungs: &[Rung], stop: &AtomicBool) -> Result<Self> {
+    fn fit(arguments: &DemoArguments, mounted: &[MountedConfiguration], stop: &AtomicBool) -> Result<Self> {
         let started = Instant::now();
-        for rung in rungs {
-            if run_once(rung, PILOT_BYTES, 0, stop)?.is_none() {
-                bail!("stopped; what was made is removed");
+        for configuration in mounted {
+            if run_once(configuration, PILOT_BYTES, 0, stop)?.is_none() {
+                bail!("stopped; its files are removed");
             }
         }
         let pilot = started.elapsed().as_secs_f64();
@@ -199,7 +199,7 @@ fn seconds(size_bytes: u64, rounds: u32, pilot_seconds: f64) -> f64 {
 /// The configurations as a series.
 struct Ladder<'run> {
     plan: &'run Plan,
-    rungs: &'run [Rung],
+    mounted: &'run [MountedConfiguration],
     stop: &'run AtomicBool,
     began: Instant,
 }
@@ -208,12 +208,12 @@ impl Series for Ladder<'_> {
     type Error = anyhow::Error;
 
     fn title(&self, turn: Turn) -> String {
-        self.rungs[turn.side].label().to_owned()
+        self.mounted[turn.side].label().to_owned()
     }
 
     fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
         let record = run_once(
-            &self.rungs[turn.side],
+            &self.mounted[turn.side],
             self.plan.size_bytes,
             turn.round,
             self.stop,
@@ -243,12 +243,17 @@ impl Series for Ladder<'_> {
 }
 
 /// Runs one write, and reads the daemon's counters before and after it. `None` if the run was stopped.
-fn run_once(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Result<Option<RunRecord>> {
-    let before = rung.statistics()?;
-    let Some(mut record) = bench_child(rung, size_bytes, round, stop)? else {
+fn run_once(
+    configuration: &MountedConfiguration,
+    size_bytes: u64,
+    round: u32,
+    stop: &AtomicBool,
+) -> Result<Option<RunRecord>> {
+    let before = configuration.statistics()?;
+    let Some(mut record) = bench_child(configuration, size_bytes, round, stop)? else {
         return Ok(None);
     };
-    let counted = match (before, rung.statistics()?) {
+    let counted = match (before, configuration.statistics()?) {
         (Some(before), Some(after)) => Counted::between(&before, &after, size_bytes),
         // Without a mount every write reaches the file system unchanged.
         _ => Counted {
@@ -302,15 +307,20 @@ impl Counted {
 }
 
 /// Measures in a child process, which a Ctrl-C on the terminal stops too.
-fn bench_child(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> Result<Option<RunRecord>> {
+fn bench_child(
+    configuration: &MountedConfiguration,
+    size_bytes: u64,
+    round: u32,
+    stop: &AtomicBool,
+) -> Result<Option<RunRecord>> {
     let output = this_program()?
         .args(["bench", "file", "--pattern", "sequential-write", "--fsync-at-end"])
         .args(["--json", "--no-history", "--progress", "off"])
         .args(["--record", &RECORD_BYTES.to_string()])
         .args(["--size", &size_bytes.to_string()])
         .args(["--seed", &(u64::from(round) + 1).to_string()])
-        .args(["--label", rung.label()])
-        .arg(rung.directory())
+        .args(["--label", configuration.label()])
+        .arg(configuration.directory())
         .stdin(Stdio::null())
         .output()
         .context("the measuring process can't be started")?;
@@ -320,7 +330,7 @@ fn bench_child(rung: &Rung, size_bytes: u64, round: u32, stop: &AtomicBool) -> R
         }
         bail!(
             "measuring {} failed: {}",
-            rung.label(),
+            configuration.label(),
             String::from_utf8_lossy(&output.stderr).trim_end()
         );
     }
@@ -344,8 +354,8 @@ fn report(
     );
     if !arguments.json {
         output::print_line(&format!("{subtitle}\n"))?;
-        output::print_bytes(report::ladder::text_table(&ladder).as_bytes())?;
-        output::print_bytes(table::legend(&ladder).as_bytes())?;
+        output::print_text(&report::ladder::text_table(&ladder))?;
+        output::print_text(&table::legend(&ladder))?;
     }
     for noise in table::noise(&records, &ladder) {
         output::print_error(&noise);
@@ -356,7 +366,7 @@ fn report(
         output::print_error(note);
         notes.push(note.clone());
     }
-    let title = "How much of native speed each layer keeps".to_owned();
+    let title = "Share of native speed that each layer keeps".to_owned();
     if let Some(path) = &arguments.svg {
         write_text(
             path,

@@ -20,18 +20,18 @@ use live::{
     CardFileSystem, Claim, Description, IssuedFlags, LiveDevice, LoopDevice, PathCost, QueueLimits, Store,
     run_before_others,
 };
-use nand::RealClock;
+use nand::{RealClock, TimeScale};
 use serde_json::{Map, json};
 use vfs::Timestamp;
 
-use super::attached::{Attached, RUN_FOLDER};
+use super::attached::{Attached, Card, RUN_FOLDER};
 use super::live_counters;
 use super::self_check;
 use super::setup::{DeviceArguments, OnOff, card_file};
 use crate::background::{self, Report};
 use crate::daemon::{self, Served};
 use crate::quantity::{parse_bytes, show_bytes};
-use crate::stats_document::{self, DocumentParts};
+use crate::stats_document;
 use crate::{Finding, output};
 
 /// Largest request of the block device, as on the phone.
@@ -40,11 +40,14 @@ const REQUEST_KIB: u32 = 512;
 /// Largest FUSE request; larger than the device's, so that a request with unaligned pages is not split.
 const FUSE_UNIT_BYTES: u32 = 1 << 20;
 
+/// Smallest limit of dirty pages: below it, writers wait for the card at each request or two.
+const DIRTY_LIMIT_BYTES_MIN: u64 = 1 << 20;
+
 /// Arguments of `tidegate emmc attach`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Prints the device. It behaves as any block device: make a file system on it and mount it.\n\
-                  `tidegate emmc detach DEVICE` takes it away; data in a file survives that. Needs root.\n\
+    after_help = "Prints the device. It behaves as any block device: make a file system on it and mount it. \
+                  `tidegate emmc detach DEVICE` removes it; data in a file is kept. Needs root.\n\
                   Exit codes: 0 done, 1 the check found a difference (--self-check), 2 could not do it."
 )]
 pub struct AttachArguments {
@@ -89,8 +92,20 @@ pub struct AttachArguments {
         help_heading = "Block layer"
     )]
     pub request_flags: OnOff,
+    /// Seconds of the card's time that pass in one real second, 0.01 to 1000: at 9 the card and its host are 9 times as fast
+    #[arg(
+        long,
+        value_name = "K",
+        default_value = "1",
+        allow_negative_numbers = true,
+        help_heading = "Card"
+    )]
+    pub time_scale: TimeScale,
+    /// Limit of dirty pages of this device in the page cache, at least 1m (Linux 6.2) [default: that of the machine]
+    #[arg(long, value_name = "SIZE", value_parser = parse_dirty_limit, help_heading = "Block layer")]
+    pub dirty_limit: Option<u64>,
     /// Folder for the descriptions of attached cards
-    #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
     /// Append messages of the background process to this file [default: discarded]
     #[arg(long, value_name = "FILE")]
@@ -117,7 +132,7 @@ pub fn run(arguments: &AttachArguments, words: &[OsString]) -> Result<Finding> {
         return Ok(Finding::Nothing);
     }
     if !rustix::process::geteuid().is_root() {
-        bail!("loop devices are made by root alone; run it as root");
+        bail!("only root can make loop devices; run it as root");
     }
     // Report mistakes before anything starts.
     let setup = setup(arguments)?;
@@ -131,6 +146,16 @@ pub fn run(arguments: &AttachArguments, words: &[OsString]) -> Result<Finding> {
     }
     print(&report, arguments.json)?;
     Ok(Finding::Nothing)
+}
+
+fn parse_dirty_limit(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes >= DIRTY_LIMIT_BYTES_MIN => Ok(bytes),
+        bytes => Err(format!(
+            "a limit of {}: expected at least 1 MiB",
+            show_bytes(bytes)
+        )),
+    }
 }
 
 fn print(report: &Report, as_json: bool) -> Result<()> {
@@ -203,14 +228,24 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
     };
     let (name, store_name) = (setup.card.name.clone(), store.name());
     let capacity_bytes = setup.card.flash.capacity_bytes;
+    let device = Arc::new(LiveDevice::new(
+        &setup,
+        store,
+        RealClock::punctual().at_scale(arguments.time_scale),
+    )?);
+    let card = Card {
+        card: name.clone(),
+        capacity_bytes,
+        store: store_name.clone(),
+        time_scale: arguments.time_scale.ratio(),
+    };
+    let (place, claim) = Place::make(&arguments.run_folder, card, arguments.dirty_limit)?;
     // Without the priority, answers come late on a busy machine; the counters show it.
     let runs_before_others = run_before_others().is_ok();
-    let device = Arc::new(LiveDevice::new(&setup, store, RealClock::punctual())?);
-    let (place, claim) = Place::make(&arguments.run_folder, &name, capacity_bytes, store_name.clone())?;
     let source = format!("{name}, {}, data in {store_name}", show_bytes(capacity_bytes));
     let served = Served {
         file_system: Arc::new(CardFileSystem::new(Arc::clone(&device), now())),
-        statistics: statistics(source.clone(), Arc::clone(&device)),
+        statistics: statistics(source.clone(), Arc::clone(&device), arguments.time_scale),
         drain: {
             let device = Arc::clone(&device);
             Box::new(move || Ok(device.put_away()?))
@@ -241,6 +276,8 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
                 ("store".to_owned(), json!(store_name)),
                 ("tags".to_owned(), json!(limits.tags)),
                 ("real_time".to_owned(), json!(runs_before_others)),
+                ("time_scale".to_owned(), json!(arguments.time_scale.ratio())),
+                ("dirty_limit_bytes".to_owned(), json!(arguments.dirty_limit)),
             ]);
             announce(Report::mounted(
                 source,
@@ -259,9 +296,11 @@ struct Place {
 }
 
 impl Place {
-    fn make(folder: &Path, card: &str, capacity_bytes: u64, store: String) -> Result<(Self, Claim)> {
+    /// Call it without real-time priority, for which the kernel takes the machine's limit of dirty pages as 1.25 times as
+    /// high.
+    fn make(folder: &Path, card: Card, dirty_limit: Option<u64>) -> Result<(Self, Claim)> {
         let (device, claim) = LoopDevice::add()?;
-        match Attached::prepare(folder, &device, card, capacity_bytes, store) {
+        match Attached::prepare(folder, &device, card, dirty_limit) {
             Ok(attached) => Ok((Self { device, attached }, claim)),
             Err(error) => {
                 drop(claim);
@@ -287,7 +326,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // The mount is gone. A device that can't be released keeps its description for `detach`.
-        if self.device.unbind(&self.attached.card_path()).is_ok() && self.device.remove().is_ok() {
+        if self.attached.release().is_ok() && self.device.remove().is_ok() {
             self.attached.forget();
         }
     }
@@ -322,20 +361,8 @@ fn now() -> Timestamp {
     }
 }
 
-fn statistics(source: String, device: Arc<LiveDevice>) -> StatsDocument {
-    let pid_namespace = stats_document::own_pid_namespace();
-    Box::new(move |session, negotiated| {
-        let document = DocumentParts {
-            version: stats_document::VERSION,
-            pid: std::process::id(),
-            pid_namespace: pid_namespace.clone(),
-            end_descriptor: None,
-            source: source.clone(),
-            negotiated,
-            session,
-            buffer: json!({}),
-            backing: live_counters::of(&device.statistics()),
-        };
-        serde_json::to_vec(&document).expect("counters have string keys and no failing serializers")
+fn statistics(source: String, device: Arc<LiveDevice>, scale: TimeScale) -> StatsDocument {
+    stats_document::producer(source, None, move || {
+        (json!({}), live_counters::of(&device.statistics(), scale))
     })
 }

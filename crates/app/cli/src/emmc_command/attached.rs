@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use live::{CARD_FILE, LoopDevice, POWER_ATTRIBUTE, PowerOrder, PowerReport};
+use live::{CARD_FILE, DirtyRules, LiveError, LoopDevice, POWER_ATTRIBUTE, PowerOrder, PowerReport};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde::{Deserialize, Serialize};
 
@@ -23,21 +23,51 @@ pub struct Attached {
     pub minor: u32,
     /// Mount point of its file.
     pub mountpoint: PathBuf,
+    #[serde(flatten)]
+    pub card: Card,
+    /// Limit of its dirty pages, if it has one of its own.
+    #[serde(default)]
+    pub dirty_limit: Option<DirtyLimit>,
+}
+
+/// Limit of a device's dirty pages.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct DirtyLimit {
+    pub bytes: u64,
+    /// Settings of the loop device before.
+    pub former: DirtyRules,
+}
+
+/// Description of a card.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Card {
+    /// Name.
     pub card: String,
     pub capacity_bytes: u64,
     /// Name of its data store.
     pub store: String,
+    /// Virtual time per real time; earlier versions did not store it.
+    #[serde(default = "real_time")]
+    pub time_scale: f64,
+}
+
+const fn real_time() -> f64 {
+    1.0
 }
 
 impl Attached {
-    /// Creates the mount point for a device.
-    pub fn prepare(
-        folder: &Path,
-        device: &LoopDevice,
-        card: &str,
-        capacity_bytes: u64,
-        store: String,
-    ) -> Result<Self> {
+    /// Creates the mount point for a device, and limits its dirty pages to `dirty_limit` bytes.
+    pub fn prepare(folder: &Path, device: &LoopDevice, card: Card, dirty_limit: Option<u64>) -> Result<Self> {
+        let dirty_limit = match dirty_limit {
+            Some(bytes) => Some(DirtyLimit {
+                bytes,
+                former: device.dirty_rules()?,
+            }),
+            None => None,
+        };
+        if let Some(limit) = &dirty_limit {
+            device.limit_dirty(limit.bytes)?;
+        }
         let mountpoint = folder.join(device.name());
         std::fs::create_dir_all(&mountpoint)
             .with_context(|| format!("{} can't be made", mountpoint.display()))?;
@@ -47,9 +77,8 @@ impl Attached {
         Ok(Self {
             minor: device.minor(),
             mountpoint,
-            card: card.to_owned(),
-            capacity_bytes,
-            store,
+            card,
+            dirty_limit,
         })
     }
 
@@ -89,12 +118,50 @@ impl Attached {
             .find(|attached| attached.device().path() == device);
         match found {
             Some(attached) => Ok(attached),
-            None if names.is_empty() => bail!("{}: no card is attached", device.display()),
-            None => bail!(
-                "{}: no card is attached here; attached are {}",
-                device.display(),
-                names.join(", ")
-            ),
+            None => {
+                let there = match names.is_empty() {
+                    true => String::new(),
+                    false => format!(" (attached there: {})", names.join(", ")),
+                };
+                let next = match Self::folder_of(device) {
+                    Some(other) => format!("it belongs to {0}; add --run-folder {0}", other.display()),
+                    None => "name the folder given to `attach` with --run-folder".to_owned(),
+                };
+                bail!(
+                    "{}: no such card in the run folder {}{there}; {next}",
+                    device.display(),
+                    folder.display()
+                )
+            }
+        }
+    }
+
+    /// The run folder with the card of a loop device, by the path of its backing file.
+    fn folder_of(device: &Path) -> Option<PathBuf> {
+        let minor = device.to_str()?.strip_prefix("/dev/loop")?.parse().ok()?;
+        let file = LoopDevice::of_minor(minor).backing_file()?;
+        let folder = file.parent()?.parent()?;
+        let all = Self::all(folder).ok()?;
+        let found = all
+            .iter()
+            .any(|attached| attached.minor == minor && attached.card_path() == file);
+        found.then(|| folder.to_owned())
+    }
+
+    /// Restores the settings of the loop device, and unbinds it from the card. A device that is bound to another file keeps
+    /// its settings.
+    pub fn release(&self) -> Result<(), LiveError> {
+        let (device, file) = (self.device(), self.card_path());
+        let limit = self.dirty_limit.filter(|_| device.is_bound_to(&file));
+        let restored = limit.map_or(Ok(()), |limit| device.set_dirty_rules(&limit.former));
+        match (device.unbind(&file), limit) {
+            (Ok(()), _) => restored,
+            (Err(error), Some(limit)) => {
+                // It stays attached, with its limit.
+                device.limit_dirty(limit.bytes)?;
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
         }
     }
 

@@ -13,9 +13,9 @@ use crate::{Finding, output};
 /// Arguments of `tidegate emmc cut`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A cut loses what is in the card's cache and not programmed, and every write that was not answered. From then on \
-                  every request fails. Unmount what is mounted on the device, then give the power back (--reattach): the \
-                  device has what flash held."
+    after_help = "A cut loses the unprogrammed content of the card's cache and every unanswered write. From then \
+                  on every request fails. Unmount the file systems on the device, then restore the power with \
+                  --reattach: the device has the content of its flash."
 )]
 pub struct CutArguments {
     /// The device that `attach` printed
@@ -31,7 +31,7 @@ pub struct CutArguments {
     #[arg(long)]
     pub json: bool,
     /// Folder for the descriptions of attached cards
-    #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
 }
 

@@ -39,7 +39,7 @@ pub struct DetachArguments {
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub timeout: Duration,
     /// Folder for the descriptions of attached cards
-    #[arg(long, value_name = "FOLDER", default_value = RUN_FOLDER)]
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN_FOLDER)]
     pub run_folder: PathBuf,
 }
 
@@ -86,12 +86,17 @@ pub fn detach(attached: &Attached, how: How) -> Result<()> {
     if ours && device.exists() {
         release_mounts(attached, how.force || is_dead)?;
         let has_power = attached.power().is_ok_and(|report| report.power == Power::On);
-        match device.flush_cache() {
+        // After an attempt that found it open, the kernel has unbound it at its last close.
+        let flushed = match device.is_bound_to(&attached.card_path()) {
+            true => device.flush_cache(),
+            false => Ok(()),
+        };
+        match flushed {
             Err(error) if has_power => return Err(error.into()),
             // Without power or without its process, the card can't be written.
             Ok(()) | Err(_) => {}
         }
-        device.unbind(&attached.card_path())?;
+        attached.release()?;
     }
     if mount_table::find(&attached.mountpoint).is_ok() {
         unmount::run(&UnmountArguments {
@@ -114,7 +119,7 @@ fn release_mounts(attached: &Attached, by_force: bool) -> Result<()> {
     for mount in attached.mounts()?.iter().rev() {
         if !by_force {
             bail!(
-                "{} is mounted on {}; unmount it first (or use --force: what it has not written is lost)",
+                "{} is mounted on {}; unmount it first (or use --force: its unwritten data is lost)",
                 attached.device().path().display(),
                 mount.mountpoint.display()
             );

@@ -2,16 +2,20 @@
 
 use emmc::packing::Stop;
 use live::{LiveStatistics, Power};
+use nand::TimeScale;
 use serde_json::{Map, Value, json};
 
-/// A flat object; each name ends with its unit.
-pub fn of(statistics: &LiveStatistics) -> Map<String, Value> {
+/// A flat object; each name ends with its unit. All times are virtual; `scale` is virtual time per real time.
+pub fn of(statistics: &LiveStatistics, scale: TimeScale) -> Map<String, Value> {
     let outcome = &statistics.outcome;
     let (driver, nand, layer) = (&outcome.driver, &outcome.nand, &outcome.translation);
     let late = statistics.late.summary();
     let path = &statistics.path;
     let mut counters = Map::new();
+    counters.insert("time_base".to_owned(), "virtual".into());
+    counters.insert("time_scale_ratio".to_owned(), json!(scale.ratio()));
     for (name, value) in [
+        ("card_time_ns", statistics.card_time.0),
         ("reads_count", outcome.reads.requests),
         ("read_bytes", outcome.reads.bytes),
         ("writes_count", outcome.writes.requests),

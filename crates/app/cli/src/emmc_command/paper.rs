@@ -8,6 +8,7 @@ use clap::Args;
 use emmc::paper::{Exhibit, Mixes, PaperScale, exhibits};
 use indicatif::ProgressBar;
 use report::{Column, html, table};
+use results::words::expected;
 use serde_json::json;
 
 use super::load::application;
@@ -16,8 +17,9 @@ use crate::{Finding, output};
 /// Arguments of `tidegate emmc paper`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Each sentence of the paper is held against what came out: \"holds\" or \"fails\", and whether it \
-                  validates the model, set it up (calibration), or follows from rules and load (structure).\n\
+    after_help = "Compares each sentence of the paper with the model's result: \"holds\" or \"fails\", and \
+                  whether it validates the model, set it up (calibration), or follows from rules and load \
+                  (structure).\n\
                   Exit codes: 0 all hold, 1 some fail, 2 could not do it."
 )]
 pub struct PaperArguments {
@@ -31,7 +33,7 @@ pub struct PaperArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Write an HTML page to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "report", visible_alias = "html", value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
@@ -63,7 +65,8 @@ pub fn run(arguments: &PaperArguments) -> Result<Finding> {
         let letters = |name: &str| name.to_lowercase().replace([' ', '-', '_'], "");
         shown.retain(|exhibit| letters(&exhibit.name) == letters(only));
         if shown.is_empty() {
-            anyhow::bail!("there is no {only:?}; known are: {}", names.join(", "));
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            anyhow::bail!("there is no {only:?}; known are: {}", expected(only, &names));
         }
     }
     if let Some(path) = &arguments.html {

@@ -6,6 +6,7 @@ use emmc::card::CardFile;
 use emmc::host::HostFile;
 use programs::terminal::WidthArguments;
 use report::Column;
+use results::words::expected;
 use serde_json::{Value, json};
 
 use crate::quantity::show_bytes;
@@ -42,7 +43,7 @@ pub fn run(arguments: &PresetsArguments) -> Result<Finding> {
         let known: Vec<_> = CardFile::preset_names().chain(HostFile::preset_names()).collect();
         bail!(
             "there is no card or host called {name:?}; known are: {}",
-            known.join(", ")
+            expected(name, &known)
         );
     }
     if arguments.json || arguments.name.is_some() {
@@ -62,14 +63,14 @@ pub fn run(arguments: &PresetsArguments) -> Result<Finding> {
         Column::right("banks").optional(5),
         Column::right("page").optional(4),
         Column::left("translation").optional(2),
-        Column::left("what it is").clipped(),
+        Column::left("description").clipped(),
     ];
     let rows: Vec<Vec<String>> = cards.iter().map(card_row).collect();
     let mut text = arguments.width.table(&columns, &rows);
     let columns = [
         Column::left("host"),
         Column::right("MB/s of the bus"),
-        Column::left("what it is").clipped(),
+        Column::left("description").clipped(),
     ];
     let rows: Vec<Vec<String>> = hosts
         .iter()

@@ -27,7 +27,12 @@ use crate::{Finding, output};
 /// Arguments of `tidegate emmc run`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Times are virtual: the same flags give the same numbers on every machine.\n\
+    after_help = "Times are virtual: the same flags give the same numbers on every machine. MB/s are 10^6 bytes \
+                  per second of virtual time, latencies milliseconds from the request's submission to its \
+                  completion. A pack ends for one of these reasons: NOREQ, no further request waits; RAND, the \
+                  next request is not contiguous; SYNC, it is synchronous; REL, a reliable write; READ, a read; \
+                  FUA, a forced write; full, the limit of requests, sectors or segments. `with singles` counts \
+                  attempts with one request too.\n\
                   Exit codes: 0 done, 1 interrupted (numbers are partial), 2 could not do it."
 )]
 pub struct RunArguments {
@@ -45,7 +50,13 @@ pub struct RunArguments {
     #[arg(long, help_heading = "Results")]
     pub force: bool,
     /// Append a run record to this file
-    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    #[arg(
+        long = "output",
+        short = 'o',
+        visible_alias = "record",
+        value_name = "FILE",
+        help_heading = "Results"
+    )]
     pub record: Option<PathBuf>,
     /// Print the run record as JSON
     #[arg(long, help_heading = "Results")]
@@ -189,6 +200,28 @@ fn driver_text(driver: &DriverMode) -> String {
     }
 }
 
+/// Meaning of the words that the text contains.
+fn legend(driver: &emmc::outcome::DriverCounters) -> String {
+    let meaning = |stop: Stop| match stop {
+        Stop::NoRequest => "NOREQ no request waits",
+        Stop::Random => "RAND the next one is not contiguous",
+        Stop::Sync => "SYNC it is synchronous",
+        Stop::Reliable => "REL a reliable write",
+        Stop::Read => "READ a read",
+        Stop::Fua => "FUA a forced write",
+        Stop::FullCount => "full (count) the limit of requests",
+        Stop::FullSectors => "full (sectors) the limit of sectors",
+        Stop::FullSegments => "full (segments) the limit of segments",
+    };
+    let seen = Stop::WORDS
+        .iter()
+        .zip(&driver.halts_of_attempts)
+        .filter(|(_, count)| **count > 0);
+    let mut parts = vec!["MB/s: 10^6 bytes per second of virtual time".to_owned()];
+    parts.extend(seen.map(|((stop, _), _)| meaning(*stop).to_owned()));
+    format!("({})", parts.join("; "))
+}
+
 fn load_text(load: &LoadArguments) -> String {
     match &load.replay {
         Some(path) => format!("replay of {}", path.display()),
@@ -230,10 +263,11 @@ fn text(setup: &Setup, load: &LoadArguments, outcome: &Outcome) -> String {
                 results::nearest_f64(kind.bytes) * 1e3 / results::nearest_f64(outcome.elapsed_ns.max(1));
             let summary = kind.latency.summary();
             let latency = summary.map_or_else(String::new, |summary| {
+                let milliseconds = |nanos: u64| results::nearest_f64(nanos) / 1e6;
                 format!(
-                    ", latency p50 {}, p99 {}",
-                    Nanos(summary.p50_ns),
-                    Nanos(summary.p99_ns)
+                    ", latency p50 {:.3} ms, p99 {:.3} ms",
+                    milliseconds(summary.p50_ns),
+                    milliseconds(summary.p99_ns)
                 )
             });
             lines.push(format!(
@@ -247,7 +281,7 @@ fn text(setup: &Setup, load: &LoadArguments, outcome: &Outcome) -> String {
         driver.commands, driver.interrupts, driver.flushes, driver.discards
     ));
     lines.push(format!(
-        "packs          {} of {} requests in the mean, {} % of write requests packed",
+        "packs          {} of {} requests on average, {} % of write requests packed",
         driver.packs,
         shown(driver.mean_pack(), 2),
         shown(driver.packed_percent(), 1)
@@ -263,8 +297,8 @@ fn text(setup: &Setup, load: &LoadArguments, outcome: &Outcome) -> String {
             listed.join(", ")
         }
     };
-    lines.push(format!("  halts        {}", halts(&driver.halts_of_packs)));
-    lines.push(format!("  of attempts  {}", halts(&driver.halts_of_attempts)));
+    lines.push(format!("  ended by     {}", halts(&driver.halts_of_packs)));
+    lines.push(format!("  with singles {}", halts(&driver.halts_of_attempts)));
     lines.push(format!(
         "flash          {} programs, {} LSB backups, {} reads, {} erases",
         nand.programs, nand.backups, nand.reads, nand.erases
@@ -287,5 +321,7 @@ fn text(setup: &Setup, load: &LoadArguments, outcome: &Outcome) -> String {
         (least.min(busy), most.max(busy))
     });
     lines.push(format!("banks          {least:.1} to {most:.1} % busy"));
+    lines.push(String::new());
+    lines.push(legend(driver));
     lines.join("\n")
 }

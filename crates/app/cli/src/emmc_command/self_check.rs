@@ -12,6 +12,7 @@ use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::{Continue, Setup, Simulation};
 use emmc::workload::{Actor, DirectRules, Order, chain, direct};
 use media::Nanos;
+use nand::TimeScale;
 use report::{Column, table};
 use results::RunRecord;
 use results::block_trace::Operation;
@@ -25,8 +26,8 @@ use crate::{Finding, output};
 /// Largest accepted difference of bandwidth.
 const DIFFERENCE_PERCENT_MAX: f64 = 3.0;
 
-/// Largest accepted median lateness of answers.
-const LATE_P50_NS_MAX: u64 = 60_000;
+/// Largest accepted median lateness of answers, real time.
+const LATE_P50_MAX: Nanos = Nanos::from_micros(60);
 
 /// A load of the comparison.
 struct Load {
@@ -117,7 +118,7 @@ pub fn run(arguments: &AttachArguments, setup: &Setup, device: &Path) -> Result<
     let attached = Attached::find(&arguments.run_folder, device)?;
     // The load gets the card's priority; if that is refused, other work of the machine is part of the result.
     let _ = live::run_before_others();
-    let compared = compare(setup, &attached, device);
+    let compared = compare(setup, &attached, device, arguments.time_scale);
     detach(
         &attached,
         How {
@@ -126,7 +127,7 @@ pub fn run(arguments: &AttachArguments, setup: &Setup, device: &Path) -> Result<
         },
     )?;
     let (outcomes, late_p50_ns) = compared?;
-    let on_time = late_p50_ns < LATE_P50_NS_MAX;
+    let on_time = Nanos(late_p50_ns) < arguments.time_scale.to_virtual(LATE_P50_MAX);
     let alike = outcomes
         .iter()
         .all(|outcome| outcome.difference_percent().abs() <= DIFFERENCE_PERCENT_MAX);
@@ -137,15 +138,21 @@ pub fn run(arguments: &AttachArguments, setup: &Setup, device: &Path) -> Result<
     })
 }
 
-fn compare(setup: &Setup, attached: &Attached, device: &Path) -> Result<(Vec<Outcome>, u64)> {
+/// Compares in virtual time: that of the card, which runs at `scale`.
+fn compare(
+    setup: &Setup,
+    attached: &Attached,
+    device: &Path,
+    scale: TimeScale,
+) -> Result<(Vec<Outcome>, u64)> {
     let mut outcomes = Vec::new();
     let mut modelled_before_ns = 0;
     for (load, number) in LOADS.iter().zip(1..) {
         let bytes = load.count * load.sectors * 512;
-        if bytes > attached.capacity_bytes {
+        if bytes > attached.card.capacity_bytes {
             bail!(
                 "a card of {} bytes is too small for {}",
-                attached.capacity_bytes,
+                attached.card.capacity_bytes,
                 load.name
             );
         }
@@ -154,7 +161,7 @@ fn compare(setup: &Setup, attached: &Attached, device: &Path) -> Result<(Vec<Out
             name: load.name,
             bytes,
             model_ns: modelled_ns - modelled_before_ns,
-            live_ns: measured(load, device)?,
+            live_ns: scale.to_virtual(measured(load, device)?).0,
         });
         modelled_before_ns = modelled_ns;
     }
@@ -176,8 +183,8 @@ fn modelled(setup: &Setup, loads: &[Load]) -> Result<u64> {
     Ok(simulation.run(|_| Continue::Yes).0.elapsed_ns)
 }
 
-/// The time of the attached card for a load.
-fn measured(load: &Load, device: &Path) -> Result<u64> {
+/// The time of the attached card for a load, real time.
+fn measured(load: &Load, device: &Path) -> Result<Nanos> {
     let program =
         std::env::current_exe().context("the path of this program can't be found; is /proc mounted?")?;
     let record_bytes = load.sectors * 512;
@@ -216,7 +223,8 @@ fn measured(load: &Load, device: &Path) -> Result<u64> {
         .first()
         .context("tidegate bench measured nothing")?;
     // The time of the client's requests, without its sync and close.
-    Ok(sample.elapsed_ns.saturating_sub(sample.sync_ns + sample.close_ns))
+    let elapsed_ns = sample.elapsed_ns.saturating_sub(sample.sync_ns + sample.close_ns);
+    Ok(Nanos(elapsed_ns))
 }
 
 fn shown(outcomes: &[Outcome], late_p50_ns: u64, as_json: bool) -> String {

@@ -2,8 +2,8 @@
 
 pub mod location;
 pub mod log;
-mod moment;
 mod show;
+mod timestamp;
 
 use std::io::{BufRead, IsTerminal, stdin};
 use std::path::{Path, PathBuf};
@@ -306,5 +306,5 @@ fn filter(arguments: &FilterArguments) -> Result<Filter> {
 
 fn parse_since(text: &str) -> Result<u64, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    moment::parse_moment(text, u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+    timestamp::parse_timestamp(text, u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -35,6 +35,8 @@ pub enum Kind {
     FioJob,
     /// Run records.
     Records,
+    /// Another output of tidegate: history, side-car, report, picture.
+    Output,
     /// A folder of the host.
     Folder,
     /// A known format that no command here reads.
@@ -63,6 +65,7 @@ impl Kind {
             Self::Job => "job",
             Self::FioJob => "fio-job",
             Self::Records => "run-records",
+            Self::Output => "output",
             Self::Folder => "folder",
             Self::Foreign => "foreign",
             Self::Erased => "erased",

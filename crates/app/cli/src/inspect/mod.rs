@@ -7,6 +7,7 @@ mod content;
 mod flash;
 mod foreign;
 mod identity;
+mod outputs;
 
 use std::path::{Path, PathBuf};
 
@@ -20,9 +21,9 @@ use crate::output::print_line;
 /// Arguments of `tidegate inspect`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Recognised are NAND dumps with and without OOB, UBI images, UBIFS volumes, partition tables, ext2/3/4 and\n\
-                  FAT, traces of block requests and of system calls, jobs of tidegate and fio, eMMC cards and stores, and\n\
-                  run records. Nothing is written.\n\
+    after_help = "Recognised are NAND dumps with and without OOB, UBI images, UBIFS volumes, partition tables, \
+                  ext2/3/4 and FAT, traces of block requests and of system calls, jobs of tidegate and fio, eMMC \
+                  cards and stores, run records, the history, side-cars and reports. Nothing is written.\n\
                   Exit codes: 0 recognised, 1 not recognised, 2 could not be read."
 )]
 pub struct InspectArguments {
@@ -67,10 +68,12 @@ pub fn identify(path: &Path) -> Result<Identity> {
     let foreign = foreign::by_magic(&head.bytes);
     let identity = match flash::image(path, &head)? {
         Some(identity) => Some(identity),
-        None => content::medium(path).or_else(|| match foreign {
-            Some(_) => None,
-            None => content::text(path, &head),
-        }),
+        None => content::medium(path)
+            .or_else(|| match foreign {
+                Some(_) => None,
+                None => content::text(path, &head),
+            })
+            .or_else(|| outputs::identify(path, &head)),
     };
     if let Some(identity) = identity {
         return Ok(identity.with_bytes(head.file_bytes));
@@ -88,9 +91,13 @@ pub fn identify(path: &Path) -> Result<Identity> {
 /// The error of a command that needs `expected`, such as "a UBI image": the file's own kind and its command where it is
 /// something else, the command's own error otherwise.
 pub fn not_understood(path: &Path, expected: &str, accepted: &[Kind], error: anyhow::Error) -> anyhow::Error {
-    let Ok(identity) = identify(path) else {
+    let Ok(mut identity) = identify(path) else {
         return error;
     };
+    if accepted == FOLDERS && matches!(identity.kind, Kind::Ubi | Kind::Ubifs) {
+        let mounts = |next: String| next.replace("ubifs ls", "ubifs mount") + " MOUNTPOINT";
+        identity.next = identity.next.map(mounts);
+    }
     if accepted.contains(&identity.kind) || identity.kind == Kind::Unknown {
         return error;
     }

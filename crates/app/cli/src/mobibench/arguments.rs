@@ -14,9 +14,10 @@ use clap::{Args, ValueEnum};
 #[derive(Args, Clone, Debug)]
 #[command(
     args_override_self = true,
-    after_help = "The files (test.dat0 ..., test.db0_0 ...) stay where they are for the next run, as with the original.\n\
-                  Exit codes: 0 done, 1 done but stopped before its end or not as cold as a test that reads must be,\n\
-                  2 could not do it. The last line is `Err string : ...`."
+    after_help = "The files (test.dat0 ..., test.db0_0 ...) stay where they are for the next run, as with the \
+                  original.\n\
+                  Exit codes: 0 done, 1 done but stopped before its end or not as cold as a test that reads must \
+                  be, 2 could not do it. The last line is `Err string : ...`."
 )]
 pub struct MobibenchArguments {
     /// Put the test files into this directory; it is created if missing, but not its parents [default: ./mobibench]
@@ -135,14 +136,14 @@ pub struct MobibenchArguments {
     /// Follow this version of the original
     #[arg(
         long,
-        value_name = "PRESET",
+        value_name = "NAME",
         value_enum,
         env = "MOBIBENCH_PRESET",
         default_value_t
     )]
     pub preset: Preset,
     /// Count the last fsync or msync in the time that rates are computed from (inside, as in the original) or not
-    #[arg(long, value_name = "WHERE", value_enum, default_value_t)]
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub final_sync: FinalSync,
     /// Set the page cache state at the start: cold as in the original, warm or as-is
     #[arg(long, value_name = "STATE", default_value = "cold")]

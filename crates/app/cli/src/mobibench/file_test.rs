@@ -9,7 +9,7 @@ use bench::{
 use super::arguments::{FinalSync, Preset};
 use super::folder::Folder;
 use super::log_files::LogFiles;
-use super::plan::{Access, FileTest, Plan, of_reads};
+use super::plan::{Access, FileTest, Plan};
 use super::{Ended, STOPPED, Session, text};
 use crate::Finding;
 use crate::bench_command::terminal::identity;
@@ -65,7 +65,7 @@ fn file_spec(plan: &Plan, test: &FileTest, final_sync: FinalSync) -> FileSpec {
     );
     spec.threads = test.threads;
     spec.mode = if test.access.reads() {
-        of_reads(test.sync)
+        test.sync.without_calls()
     } else {
         test.sync
     };

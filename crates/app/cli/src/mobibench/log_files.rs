@@ -166,7 +166,7 @@ mod tests {
     fn test_of(access: Access) -> FileTest {
         FileTest {
             access,
-            sync: Mode::Buffered,
+            sync: Mode::BUFFERED,
             threads: 2,
             share_kib: 1024,
             record_kib: 8,

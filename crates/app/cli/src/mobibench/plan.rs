@@ -185,17 +185,17 @@ impl Access {
 
 /// Sync modes (`-y`), ordered by the original's numbers.
 const SYNC_MODES: [Mode; 11] = [
-    Mode::Buffered,
-    Mode::Sync,
-    Mode::Fsync,
-    Mode::Direct,
-    Mode::DirectSync,
-    Mode::Mmap,
-    Mode::MmapAsync,
-    Mode::MmapSync,
-    Mode::Fdatasync,
-    Mode::Fbarrier,
-    Mode::Fdatabarrier,
+    Mode::BUFFERED,
+    Mode::SYNC,
+    Mode::FSYNC,
+    Mode::DIRECT,
+    Mode::DIRECT_SYNC,
+    Mode::MMAP,
+    Mode::MMAP_ASYNC,
+    Mode::MMAP_SYNC,
+    Mode::FDATASYNC,
+    Mode::FBARRIER,
+    Mode::FDATABARRIER,
 ];
 
 /// SQLite operations (`-d`), ordered by the original's numbers.
@@ -213,15 +213,6 @@ pub fn operation_number(operation: Operation) -> usize {
 
 fn number_in<T: PartialEq>(all: &[T], wanted: T) -> usize {
     all.iter().position(|one| *one == wanted).unwrap_or_default()
-}
-
-/// The effective mode of a read-only test: it writes nothing that needs a sync.
-pub const fn of_reads(mode: Mode) -> Mode {
-    match mode {
-        Mode::Fsync | Mode::Fdatasync | Mode::Fbarrier | Mode::Fdatabarrier => Mode::Buffered,
-        Mode::MmapAsync | Mode::MmapSync => Mode::Mmap,
-        other => other,
-    }
 }
 
 /// Validates a command line. Options that the test does not use are not checked.
@@ -277,12 +268,12 @@ fn file_test(arguments: &MobibenchArguments, notes: &mut Vec<String>) -> Result<
             record_kib,
         });
     }
-    if access.reads() && of_reads(sync) != sync {
+    if access.reads() && sync.without_calls() != sync {
         notes.push(format!(
             "-y {} syncs after writes, and -a {} writes nothing: it reads as with -y {}",
             sync_number(sync),
             access.number(),
-            sync_number(of_reads(sync)),
+            sync_number(sync.without_calls()),
         ));
     }
     Ok(FileTest {
@@ -430,7 +421,7 @@ mod tests {
         };
         assert_eq!(
             (test.access, test.sync, test.threads),
-            (Access::Write, Mode::Buffered, 1)
+            (Access::Write, Mode::BUFFERED, 1)
         );
         assert_eq!(
             (test.share_kib, test.record_kib, test.overlap_percent),
@@ -486,7 +477,7 @@ mod tests {
         assert!(Access::ALL.iter().map(|access| access.number()).eq(0..=4));
         assert!(OPERATIONS.into_iter().map(operation_number).eq(0..=2));
         assert!(SYNC_MODES.into_iter().map(sync_number).eq(0..=10));
-        assert_eq!(sync_number(Mode::Fdatasync), 8);
+        assert_eq!(sync_number(Mode::FDATASYNC), 8);
         let journals = ["delete", "truncate", "persist", "wal", "memory", "off"];
         assert!(Journal::ALL.iter().map(|journal| journal.name()).eq(journals));
         let levels = ["off", "normal", "full", "extra"];

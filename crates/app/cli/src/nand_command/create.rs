@@ -17,9 +17,10 @@ use crate::{Finding, output};
 /// Arguments of `tidegate nand create`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The file is a plain dump that other tools read; what a dump does not say is in FILE.nand beside it.\n\
-                        Examples:\n  tidegate nand create chip.img --preset tlc --size 64m\n  \
-                        tidegate nand create chip.img --page 2k --pages-per-block 64 --subpage 512 --size 128m --bad-blocks 4"
+    after_help = "The file is a plain dump that other tools read; FILE.nand beside it holds the chip's further state.\n\
+                  Examples:\n\
+                  \x20 tidegate nand create chip.img --preset tlc --size 64m\n\
+                  \x20 tidegate nand create chip.img --page 2k --pages-per-block 64 --subpage 512 --size 128m --bad-blocks 4"
 )]
 pub struct CreateArguments {
     /// The new file
@@ -130,7 +131,7 @@ fn create(arguments: &CreateArguments, file: &Path, seed: u64) -> Result<Finding
 
 fn model(arguments: &CreateArguments) -> Result<ChipModel> {
     let Some(model) = arguments.geometry.model(arguments.blocks.unwrap_or(1))? else {
-        bail!("what chip? give --preset, or --page and --pages-per-block with --size or --blocks");
+        bail!("the chip is missing: give --preset, or --page and --pages-per-block with --size or --blocks");
     };
     if arguments.geometry.preset.is_none() && arguments.size.is_none() && arguments.blocks.is_none() {
         bail!("how large? give --size or --blocks");

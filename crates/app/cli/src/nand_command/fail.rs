@@ -13,10 +13,13 @@ use crate::{Finding, output};
 /// Arguments of `tidegate nand fail`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without --program, --erase and --mend it lists what fails. A failed program leaves a page that can't be read, a failed \
-    erase\na block that holds anything, as on a real chip; whoever uses the chip is to move the data and retire the block. How likely\n\
-    failures are on all blocks is said when the chip is made (`tidegate nand create`, Faults).\n\
-    Examples:\n  tidegate nand fail chip.img --program 12,13:5 --erase 7\n  tidegate nand fail chip.img --mend 12"
+    after_help = "Without --program, --erase and --mend it lists the failing places. As on a real chip, a failed \
+                  program leaves a page that can't be read, and a failed erase a block with undefined content; \
+                  the user of the chip moves the data and retires the block. `tidegate nand create` sets the \
+                  probability of failures on all blocks (Faults).\n\
+                  Examples:\n\
+                  \x20 tidegate nand fail chip.img --program 12,13:5 --erase 7\n\
+                  \x20 tidegate nand fail chip.img --mend 12"
 )]
 pub struct FailArguments {
     /// A simulated chip in a file
@@ -121,7 +124,7 @@ pub fn failing_places(chip: &FileNand) -> Vec<Value> {
 /// One line per block.
 pub fn show(places: &[Value]) -> String {
     if places.is_empty() {
-        return "nothing was told to fail".to_owned();
+        return "no place fails".to_owned();
     }
     let line = |place: &Value| {
         let program = match &place["program_at_page"] {

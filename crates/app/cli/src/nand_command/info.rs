@@ -29,7 +29,10 @@ pub struct InfoArguments {
 /// Runs the command.
 pub fn run(arguments: &InfoArguments) -> Result<Finding> {
     let mut device = Device::open(&arguments.device, Access::ReadOnly, &arguments.geometry)?;
-    let document = describe(&mut device)?;
+    let mut document = describe(&mut device)?;
+    if let Some(chip) = device.simulated().filter(|chip| !chip.has_sidecar()) {
+        leave_out_unknown(&mut document, chip, &arguments.geometry);
+    }
     output::print_line(&if arguments.json {
         document.to_string()
     } else {
@@ -83,6 +86,43 @@ pub fn describe(device: &mut Device) -> Result<Value> {
     Ok(document)
 }
 
+/// Replaces what a plain dump does not tell by null: its side-car would.
+fn leave_out_unknown(document: &mut Value, chip: &FileNand, given: &GeometryArguments) {
+    let is_given = given.preset.is_some() || given.page.is_some();
+    document["geometry_from"] = match is_given {
+        true => "options",
+        false => "ubi_headers",
+    }
+    .into();
+    let has_oob = chip.image_kind() == ImageKind::DataAndOob;
+    if !has_oob {
+        // The marks of bad blocks lie in the OOB areas.
+        document["bad_blocks"] = Value::Null;
+        if given.preset.is_none() && given.oob.is_none() {
+            document["geometry"]["oob_bytes"] = Value::Null;
+        }
+    }
+    if given.preset.is_none() && given.ecc_bits.is_none() {
+        document["simulated"]["ecc_bits"] = Value::Null;
+        document["geometry"]["bitflip_threshold"] = Value::Null;
+    }
+    if given.preset.is_none() {
+        document["simulated"]["timing"] = Value::Null;
+    }
+    for name in [
+        "clock_ns",
+        "erases",
+        "programs",
+        "reads",
+        "faults",
+        "failing",
+        "paired_pages",
+        "half_erased_blocks",
+    ] {
+        document["simulated"][name] = Value::Null;
+    }
+}
+
 fn simulated(chip: &FileNand) -> Value {
     let faults = chip.faults();
     let good = || chip.blocks().iter().filter(|block| !block.is_bad);
@@ -124,54 +164,89 @@ pub fn show(document: &Value) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let size = |name: &str| show_bytes(number(&geometry[name]));
     let nanos = |value: &Value| media::Nanos(number(value)).to_string();
+    let oob = match geometry["oob_bytes"].as_u64() {
+        Some(bytes) => format!(" + {bytes} B OOB"),
+        None => String::new(),
+    };
+    let source = match document["geometry_from"].as_str() {
+        Some("ubi_headers") => " (guessed from UBI headers)",
+        Some(_) => " (as given)",
+        None => "",
+    };
     let mut text = format!(
-        "device        {}\nsize          {}, {} blocks of {}, {} pages of {} + {} B OOB each\nwrite unit    {}\n",
+        "device        {}\nsize          {}, {} blocks of {}, {} pages of {}{oob} each{source}\nwrite unit    {}\n",
         document["device"].as_str().unwrap_or(""),
         size("total_bytes"),
         geometry["blocks"],
         size("block_bytes"),
         geometry["pages_per_block"],
         size("page_bytes"),
-        geometry["oob_bytes"],
         size("subpage_bytes"),
     );
-    let bad: Vec<_> = document["bad_blocks"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(Value::to_string)
-        .collect();
-    let names = if bad.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", bad.join(", "))
-    };
-    let _ = write!(text, "bad blocks    {}{names}", bad.len());
+    let mut unknown = Vec::new();
+    match document["bad_blocks"].as_array() {
+        None => unknown.push("bad blocks"),
+        Some(bad) => {
+            let names: Vec<_> = bad.iter().map(Value::to_string).collect();
+            let names = match names.as_slice() {
+                [] => String::new(),
+                names => format!(": {}", names.join(", ")),
+            };
+            let _ = write!(text, "bad blocks    {}{names}", bad.len());
+        }
+    }
     let simulated = &document["simulated"];
     if simulated.is_null() {
         return text;
     }
+    let mut line = |is_known: bool, name: &'static str, value: &str| match is_known {
+        true => {
+            let separator = if text.ends_with('\n') { "" } else { "\n" };
+            let _ = write!(text, "{separator}{name:<13} {value}");
+        }
+        false => unknown.push(name),
+    };
+    let ecc = &simulated["ecc_bits"];
+    line(
+        !ecc.is_null(),
+        "ecc",
+        &format!(
+            "{ecc} bits in 512 B, scrub from {}",
+            geometry["bitflip_threshold"]
+        ),
+    );
     let timing = &simulated["timing"];
+    let times = [
+        "read_page_ns",
+        "program_page_ns",
+        "erase_block_ns",
+        "transfer_page_ns",
+    ];
+    let [read, program, erase, transfer] = times.map(|name| nanos(&timing[name]));
+    line(
+        !timing.is_null(),
+        "timing",
+        &format!("read {read}, program {program}, erase {erase}, transfer {transfer} a page"),
+    );
+    let programmed = show_bytes(number(&simulated["programmed_bytes"]));
+    line(
+        true,
+        "programmed",
+        &format!("{} blocks, {programmed}", simulated["programmed_blocks"]),
+    );
     let erases = &simulated["erases"];
-    let _ = write!(
-        text,
-        "\necc           {} bits in 512 B, scrub from {}\n\
-         timing        read {}, program {}, erase {}, transfer {} a page\n\
-         programmed    {} blocks, {}\n\
-         erases        {} in all, {} to {} a block\n\
-         clock         {}",
-        simulated["ecc_bits"],
-        geometry["bitflip_threshold"],
-        nanos(&timing["read_page_ns"]),
-        nanos(&timing["program_page_ns"]),
-        nanos(&timing["erase_block_ns"]),
-        nanos(&timing["transfer_page_ns"]),
-        simulated["programmed_blocks"],
-        show_bytes(number(&simulated["programmed_bytes"])),
-        erases["total"],
-        erases["min"],
-        erases["max"],
-        nanos(&simulated["clock_ns"]),
+    line(
+        !erases.is_null(),
+        "erases",
+        &format!(
+            "{} in all, {} to {} a block",
+            erases["total"], erases["min"], erases["max"]
+        ),
+    );
+    line(
+        !simulated["clock_ns"].is_null(),
+        "clock",
+        &nanos(&simulated["clock_ns"]),
     );
     if simulated["paired_pages"] == true {
         text.push_str("\ncells         a power cut takes pages in pairs");
@@ -181,6 +256,13 @@ pub fn show(document: &Value) -> String {
         Some(places) => {
             let _ = write!(text, "\n{}", show_failing(places));
         }
+    }
+    if !unknown.is_empty() {
+        let _ = write!(
+            text,
+            "\nunknown       {}: a plain dump does not tell",
+            unknown.join(", ")
+        );
     }
     text
 }

@@ -59,7 +59,7 @@ pub fn run(arguments: &PresetsArguments) -> Result<Finding> {
         ]
     };
     let rows: Vec<Vec<String>> = Preset::ALL.into_iter().map(row).collect();
-    output::print_bytes(arguments.width.table(&columns, &rows).as_bytes())?;
+    output::print_text(&arguments.width.table(&columns, &rows))?;
     Ok(Finding::Nothing)
 }
 

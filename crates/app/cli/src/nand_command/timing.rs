@@ -12,8 +12,9 @@ use crate::{Finding, output};
 /// Arguments of `tidegate nand timing`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "One thread programs page after page of a chip in memory, whose operations take TIME each in virtual time, and sleeps\n\
-                        until the real clock has caught up with each. Exit code 1: the mean error is 5 % or more."
+    after_help = "One thread programs page after page of a chip in memory, whose operations take TIME each in \
+                  virtual time, and sleeps until the real clock has caught up with each. Exit code 1: the mean \
+                  error is 5 % or more."
 )]
 pub struct TimingArguments {
     /// Duration of one operation in virtual time

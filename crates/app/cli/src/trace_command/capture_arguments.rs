@@ -14,7 +14,7 @@ pub struct CaptureArguments {
     #[arg(long, short = 'd', value_name = "DEVICE")]
     pub device: Vec<PathBuf>,
     /// A folder, to trace the device of its file system (repeatable)
-    #[arg(long = "mountpoint", short = 'm', value_name = "FOLDER")]
+    #[arg(long = "mountpoint", short = 'm', value_name = "DIRECTORY")]
     pub mountpoints: Vec<PathBuf>,
     /// Buffer between kernel and tracer, bytes, a power of two; increase it if records are lost
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value_t = DEFAULT_RING_BYTES)]
@@ -44,7 +44,7 @@ impl CaptureArguments {
         let is_about_target = matches!(error, CaptureError::Target { .. });
         let error = anyhow::Error::new(error);
         match is_default && is_about_target {
-            true => error.context("name the device with -m FOLDER or --device DEVICE; the default is that of the current folder"),
+            true => error.context("name the device with -m DIRECTORY or --device DEVICE; the default is that of the current folder"),
             false => error,
         }
     }

@@ -18,7 +18,7 @@ use crate::{Finding, output};
 /// Arguments of `tidegate trace convert`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "What the source cannot tell stands in the header of a native trace (tidegate trace info).\n\
+    after_help = "The header of a native trace lists the data that the source lacks (tidegate trace info).\n\
                   Exit codes: 0 done, 1 done, but lines were left out or it was stopped, 2 could not do it."
 )]
 pub struct TraceConvertArguments {
@@ -148,7 +148,7 @@ fn tell(
     }
     for limitation in &source.header().limitations {
         output::print_error(&format!(
-            "not told by the source: {}: {}",
+            "missing in the source: {}: {}",
             limitation.what, limitation.why
         ));
     }

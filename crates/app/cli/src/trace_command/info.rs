@@ -144,7 +144,7 @@ fn text(info: &Info) -> String {
     }
     line("lost", &format!("{} records", header.lost_records));
     if header.ring_was_tight {
-        line("ring", "was over half full at some time");
+        line("ring", "was over half full at times");
     }
     line(
         "complete",

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use formats::native::StoredHeader;
-use formats::{BadLines, Format, ReadOptions, Skipped, TraceSource};
+use formats::{BadLines, Format, ReadError, ReadOptions, Skipped, TraceSource};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::inspect::{BLOCK_TRACES, not_understood};
@@ -51,13 +51,7 @@ impl InputArguments {
             let reader = Box::new(BufReader::with_capacity(1 << 18, stdin()));
             formats::open_reader(reader, Path::new("standard input"), options)?
         } else {
-            formats::open(&self.input, options).map_err(|error| match error {
-                formats::ReadError::UnknownFormat { .. } => {
-                    let expected = "a trace of block requests";
-                    not_understood(&self.input, expected, &BLOCK_TRACES, error.into())
-                }
-                error => error.into(),
-            })?
+            formats::open(&self.input, options).map_err(|error| explained(&self.input, error))?
         })
     }
 
@@ -78,6 +72,16 @@ impl InputArguments {
             fs::metadata(&self.input).ok().map(|metadata| metadata.len())
         };
         Bar::new(length)
+    }
+}
+
+/// The error about a file: the kind of a file that is no trace.
+pub fn explained(path: &Path, error: ReadError) -> anyhow::Error {
+    match error {
+        ReadError::UnknownFormat { .. } => {
+            not_understood(path, "a trace of block requests", &BLOCK_TRACES, error.into())
+        }
+        error => error.into(),
     }
 }
 

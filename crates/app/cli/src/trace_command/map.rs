@@ -23,9 +23,10 @@ const SHOWN_MAX: usize = 100;
 /// Arguments of `tidegate trace map`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Sectors are 512 bytes, as in block traces, and count from the start of IMAGE, DEVICE or the device that is\n\
-                  mounted; a range is FIRST-LAST or FIRST+COUNT. Without a range all of it is listed.\n\
-                  Reads ext2, ext3, ext4 by their own structures, and any mounted file system that answers FIEMAP.\n\
+    after_help = "Sectors are 512 bytes, as in block traces, and count from the start of IMAGE, DEVICE or the \
+                  device that is mounted; a range is FIRST-LAST or FIRST+COUNT. Without a range all of it is \
+                  listed. Reads ext2, ext3, ext4 by their own structures, and any mounted file system that \
+                  answers FIEMAP.\n\
                   Exit codes: 0 done, 1 the file system is damaged (see the messages), 2 it can't be mapped."
 )]
 pub struct TraceMapArguments {
@@ -36,7 +37,7 @@ pub struct TraceMapArguments {
     #[arg(value_name = "SECTOR|RANGE", value_parser = parse_sectors)]
     pub sectors: Vec<Sectors>,
     /// List only the sectors of this file, by its path in the file system or below the mountpoint
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["sectors", "summary"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sectors", "summary"])]
     pub file: Option<PathBuf>,
     /// Print JSON lines: one object per extent, or per block type with --summary
     #[arg(long)]
@@ -120,7 +121,7 @@ pub fn run(arguments: &TraceMapArguments) -> Result<Finding> {
         let pieces = pieces_of(&map, path);
         if pieces.is_empty() {
             bail!(
-                "{}: no file {} with blocks of its own is in it",
+                "{}: it has no file {} with blocks",
                 arguments.target.display(),
                 path.display()
             );

@@ -18,10 +18,12 @@ mod utc;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use formats::{BadLines, ReadError, ReadOptions};
 use programs::analysis_arguments::AnalysisCommand;
 use programs::program_beside;
 
@@ -59,10 +61,32 @@ pub fn run(command: &TraceCommand, words: &[OsString]) -> Result<Finding> {
         TraceCommand::Record(arguments) => record::run(arguments),
         TraceCommand::Top(arguments) => top::run(arguments),
         TraceCommand::Syscalls(arguments) => syscalls::run(arguments),
-        TraceCommand::Analysis(_) => analyse(words),
+        TraceCommand::Analysis(command) => analyse(command, words),
         TraceCommand::Map(arguments) => map::run(arguments),
         TraceCommand::Convert(arguments) => convert::run(arguments),
         TraceCommand::Info(arguments) => info::run(arguments),
+    }
+}
+
+/// The traces that an analysis reads, and perhaps its query.
+fn inputs(command: &AnalysisCommand) -> Vec<&Path> {
+    match command {
+        AnalysisCommand::Report(arguments) => arguments.traces.iter().map(PathBuf::as_path).collect(),
+        AnalysisCommand::Query(arguments) => arguments.words.iter().map(PathBuf::as_path).collect(),
+        AnalysisCommand::Compare(arguments) => vec![&arguments.first, &arguments.second],
+        AnalysisCommand::Apps(_) => Vec::new(),
+    }
+}
+
+/// Names the kind of a file that is no trace. Other errors are left to the analysis, which reads pipes only once.
+fn refuse_other_kinds(path: &Path) -> Result<()> {
+    let options = ReadOptions {
+        format: None,
+        bad_lines: BadLines::Skip,
+    };
+    match path.is_file().then(|| formats::open(path, options)) {
+        Some(Err(error @ ReadError::UnknownFormat { .. })) => Err(input::explained(path, error)),
+        _ => Ok(()),
     }
 }
 
@@ -70,7 +94,8 @@ pub fn run(command: &TraceCommand, words: &[OsString]) -> Result<Finding> {
 const ANALYSIS: &str = "tidegate-analysis";
 
 /// Replaces this process with the analysis program, with the same arguments.
-fn analyse(words: &[OsString]) -> Result<Finding> {
+fn analyse(command: &AnalysisCommand, words: &[OsString]) -> Result<Finding> {
+    inputs(command).into_iter().try_for_each(refuse_other_kinds)?;
     let program = program_beside(ANALYSIS)?;
     let words = words.iter().skip_while(|word| *word != "trace").skip(1);
     let error = Command::new(&program).args(words).exec();

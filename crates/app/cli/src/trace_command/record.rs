@@ -23,13 +23,13 @@ use crate::{Finding, output};
 /// Arguments of `tidegate trace record`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Needs root, or CAP_BPF and CAP_PERFMON. The trace ends with the command, after --duration, or at Ctrl-C;\n\
-                  requests under way are waited for. One that is stopped before its command or --duration ends is kept\n\
-                  and marked (tidegate trace info). Write the trace to another device than the traced one: requests of\n\
-                  the tracer itself are left out, but they are made.\n\
-                  Exit codes: that of the command if it failed (128 + N: ended by signal N), otherwise 0 done, 1 records were\n\
-                  lost or it was stopped early, 2 nothing could be traced, or the trace could not be written to its end\n\
-                  (what there is stays as NAME.partial)."
+    after_help = "Needs root, or CAP_BPF and CAP_PERFMON. The trace ends with the command, after --duration, or \
+                  at Ctrl-C, once the requests in flight are done. A trace that is stopped earlier is kept and \
+                  marked (tidegate trace info). Write the trace to another device than the traced one: the \
+                  tracer's own requests are left out, but they load the device.\n\
+                  Exit codes: that of the command if it failed (128 + N: ended by signal N), otherwise 0 done, 1 \
+                  records were lost or it was stopped early, 2 nothing could be traced, or the trace could not \
+                  be completed (NAME.partial keeps its beginning)."
 )]
 pub struct TraceRecordArguments {
     /// The devices to trace.
@@ -171,7 +171,7 @@ fn unfinished(error: anyhow::Error, file: &RecordFile) -> anyhow::Error {
     match file.begun() {
         None => error.context("nothing was traced"),
         Some(path) => error.context(format!(
-            "the trace ends early; what there is stays in {}",
+            "the trace ends early; its beginning is in {}",
             outfile::partial_name(path).display()
         )),
     }

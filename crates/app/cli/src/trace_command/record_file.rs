@@ -113,7 +113,7 @@ impl<'stop> RecordFile<'stop> {
                     finished.with_context(|| {
                         let partial = partial_name(&path);
                         format!(
-                            "the trace is not whole; what there is stays in {}",
+                            "the trace is incomplete; its beginning is in {}",
                             partial.display()
                         )
                     })?;

@@ -18,9 +18,11 @@ const KILLED: i32 = 128;
 /// Arguments of `tidegate trace syscalls`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "No privilege is needed. Threads, forks and execs are followed; sockets, pipes and other descriptors that are\n\
-                  no files are left out with a count. Ctrl-C goes to the program too; its trace is then partial.\n\
-                  Exit codes: that of the program (128 + signal when one killed it), 2 when it could not be recorded."
+    after_help = "No privilege is needed. Threads, forks and execs are followed; sockets, pipes and other \
+                  descriptors that are no files are left out with a count. Ctrl-C goes to the program too; its \
+                  trace is then partial.\n\
+                  Exit codes: that of the program (128 + signal when one killed it), 2 when it could not be \
+                  recorded."
 )]
 pub struct TraceSyscallsArguments {
     /// The trace to write

@@ -29,9 +29,9 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Arguments of `tidegate trace top`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "q or Ctrl-C ends it. Where standard output is no terminal, a plain table is printed for each interval.\n\
-                  A request whose blocks belong to several is counted with each of them; the first line counts it once.\n\
-                  Latency is from the block layer to the completion. Needs root, or CAP_BPF and CAP_PERFMON.\n\
+    after_help = "q or Ctrl-C ends it. Without a terminal it prints a plain table for each interval. A request whose blocks belong to several is counted with each of them; the first \
+                  line counts it once. Latency is from the block layer to the completion. Needs root, or CAP_BPF \
+                  and CAP_PERFMON.\n\
                   Exit codes: 0 done, 1 records were lost, 2 nothing could be traced."
 )]
 pub struct TraceTopArguments {

@@ -1,13 +1,11 @@
 //! UTC times in file names.
 
-use report::number::date;
+use report::number::date_and_time;
 
 /// Formats seconds since 1970 as `YYYYMMDD-HHMMSS`.
 pub fn stamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+    let text = date_and_time(i64::try_from(seconds).unwrap_or(i64::MAX));
+    text.replace(['-', ':'], "").replace(' ', "-")
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use crate::quantity::parse_bytes;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Keys of a section: mode=ubi, image=FILE, vol_id=N, vol_type=dynamic|static, vol_size=SIZE, \
-    vol_name=NAME,\nvol_alignment=N, vol_flags=autoresize or skip-check. Files are looked for beside the .ini file \
-    if not here."
+                  vol_name=NAME, vol_alignment=N, vol_flags=autoresize or skip-check. Files are looked for \
+                  beside the .ini file if not here."
 )]
 pub struct BuildArguments {
     /// The .ini file, with one section per volume

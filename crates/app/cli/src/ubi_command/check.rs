@@ -6,9 +6,9 @@ use media::Nand;
 use nand::Access;
 use serde_json::{Value, json};
 use ubi::format::VolumeKind;
-use ubi::{Anomaly, CheckReport, Holes, MemberState};
+use ubi::{Anomaly, AttachOptions, CheckReport, Holes, MemberState};
 
-use super::chip::{ChipArguments, bar};
+use super::chip::{Chip, ChipArguments, bar, truncated};
 use crate::Finding;
 use crate::output::{Printed, print_line};
 
@@ -34,11 +34,22 @@ pub fn run(arguments: &CheckArguments) -> Result<Finding> {
 
 /// Checks a single chip.
 pub fn check_one(chip: &ChipArguments, as_json: bool) -> Result<Finding> {
-    let mut chip = chip.open(Access::ReadOnly)?;
+    let (mut chip, missing) = chip.open_image(Access::ReadOnly)?;
     let geometry = chip.geometry();
     let progress = bar(u64::from(geometry.blocks()), "checking");
     let report = ubi::check(&mut chip, ubi::Access::ReadOnly, &mut |_| progress.inc(1))?;
     progress.finish_and_clear();
+    let lacking: Vec<String> = missing
+        .map(truncated)
+        .into_iter()
+        .chain(lacks_blocks(&mut chip))
+        .collect();
+    for finding in &lacking {
+        print_line(&match as_json {
+            true => json!({ "finding": finding }).to_string(),
+            false => finding.clone(),
+        })?;
+    }
     for anomaly in &report.anomalies {
         let at = geometry.block_start(anomaly.peb).0 + u64::from(anomaly.offset);
         let line = match as_json {
@@ -55,8 +66,9 @@ pub fn check_one(chip: &ChipArguments, as_json: bool) -> Result<Finding> {
             break;
         }
     }
-    print_line(&sum(&report, as_json))?;
-    match report.anomalies.is_empty() && report.refusal.is_none() {
+    let findings = report.anomalies.len() + lacking.len();
+    print_line(&sum(&report, findings, as_json))?;
+    match findings == 0 && report.refusal.is_none() {
         true => Ok(Finding::Nothing),
         false => Ok(Finding::Something),
     }
@@ -69,12 +81,33 @@ fn text(anomaly: &Anomaly, at: u64) -> String {
     )
 }
 
-fn sum(report: &CheckReport, as_json: bool) -> String {
+/// The finding that an image has fewer blocks than its volumes reserve: blocks at its end are missing.
+fn lacks_blocks(chip: &mut Chip) -> Option<String> {
+    let blocks = chip.geometry().blocks();
+    let scanned = ubi::scan(chip, AttachOptions::linux(ubi::Access::ReadOnly)).ok()?;
+    let reserved: u64 = scanned
+        .volumes()
+        .iter()
+        .flatten()
+        .map(|volume| u64::from(volume.reserved_pebs))
+        .sum();
+    let needed = reserved + u64::from(LAYOUT_BLOCKS);
+    (needed > u64::from(blocks)).then(|| {
+        format!(
+            "truncated: the volumes take at least {needed} blocks and the image has {blocks}; its end is missing"
+        )
+    })
+}
+
+/// Blocks of the volume table, which UBI keeps twice.
+const LAYOUT_BLOCKS: u32 = 2;
+
+fn sum(report: &CheckReport, findings: usize, as_json: bool) -> String {
     let refusal = report.refusal.as_ref().map(ToString::to_string);
     let (array_state, array_epoch) = super::info::member_state(report.member_state);
     if as_json {
         return json!({
-            "findings": report.anomalies.len(),
+            "findings": findings,
             "refused": refusal,
             "array_state": array_state,
             "array_epoch": array_epoch,
@@ -87,7 +120,7 @@ fn sum(report: &CheckReport, as_json: bool) -> String {
         })
         .to_string();
     }
-    let found = match report.anomalies.len() {
+    let found = match findings {
         0 => "nothing wrong".to_owned(),
         1 => "1 finding".to_owned(),
         number => format!("{number} findings"),
@@ -106,7 +139,7 @@ fn sum(report: &CheckReport, as_json: bool) -> String {
         let names = report.unverified.iter();
         let names: Vec<String> = names.map(|(id, name)| format!("{} ({name})", id.0)).collect();
         lines.push(format!(
-            "not verified: UBI keeps no checksum of the data of dynamic volumes, here {}; check what is in them, such as with \
+            "not verified: UBI keeps no checksum of the data of dynamic volumes, here {}; check their content, for example with \
              `tidegate ubifs check`",
             names.join(", ")
         ));

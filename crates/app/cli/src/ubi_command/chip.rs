@@ -86,17 +86,30 @@ impl ChipArguments {
         Ok(Some(text.split(',').map(|image| one(image.into())).collect()))
     }
 
-    /// Opens the chip.
+    /// Opens the chip; a message tells that its image is truncated.
     pub fn open(&self, access: Access) -> Result<Chip> {
+        let (chip, missing) = self.open_image(access)?;
+        if let Some(missing) = missing {
+            print_error(&format!("{}: {}", self.image.display(), truncated(missing)));
+        }
+        Ok(chip)
+    }
+
+    /// Opens the chip, with the number of bytes that a truncated image lacks.
+    pub fn open_image(&self, access: Access) -> Result<(Chip, Option<u64>)> {
         if MtdNand::is_mtd(&self.image) {
-            return Ok(Box::new(MtdNand::open(&self.image, access)?));
+            return Ok((Box::new(MtdNand::open(&self.image, access)?), None));
         }
-        let said = self.said_shape()?;
-        match FileNand::open(&self.image, access, said) {
-            Ok(chip) => Ok(Box::new(chip)),
-            Err(FileError::UnknownChip { .. }) => Ok(Box::new(self.open_guessed(access)?)),
-            Err(error) => Err(error.into()),
-        }
+        let chip = open_image(&self.image, access, self.said_shape()?, |_| {
+            let error = anyhow!(
+                "{}: the geometry of the chip is unknown: there is no side-car, and no two blocks with UBI headers to guess it \
+                 from; give it by --page and --block, and --oob if the image has OOB data",
+                self.image.display()
+            );
+            not_understood(&self.image, "a UBI image", &FLASH, error)
+        })?;
+        let missing = chip.missing_bytes();
+        Ok((Box::new(chip), missing))
     }
 
     /// Opens and attaches the chip.
@@ -149,7 +162,7 @@ impl ChipArguments {
             return Ok(());
         }
         bail!(
-            "{}: it is member {} of the {} of array {}, which may lose data when one is written to by itself; \
+            "{}: it is member {} of the {} of array {}, which may lose data when one is written to without the others; \
              name all of them in their order, separated by commas, or give --alone",
             self.image.display(),
             member.index,
@@ -164,10 +177,10 @@ impl ChipArguments {
         let next = match &error {
             ubi::AttachError::Blank { .. } => format!("; run `tidegate ubi format {image}`"),
             ubi::AttachError::NotUbi { .. } | ubi::AttachError::Layout { .. } => {
-                "; say the shape with --page, --block, --subpage and --oob".to_owned()
+                "; give the geometry by --page, --block, --subpage and --oob".to_owned()
             }
             ubi::AttachError::Device(_) => String::new(),
-            _ => format!("; run `tidegate ubi check {image}` to list what is wrong"),
+            _ => format!("; run `tidegate ubi check {image}` to list the damage"),
         };
         let foreign = matches!(error, ubi::AttachError::NotUbi { .. });
         let explained = anyhow!("{error}{next}");
@@ -175,18 +188,6 @@ impl ChipArguments {
             true => not_understood(&self.image, "a UBI image", &FLASH, explained),
             false => explained,
         }
-    }
-
-    fn open_guessed(&self, access: Access) -> Result<FileNand> {
-        let guessed = guessed_image(&self.image)?.ok_or_else(|| {
-            let error = anyhow!(
-                "{}: the shape of the chip is unknown: there is no side-car, and no two blocks with UBI headers to guess it \
-                 from; say it with --page and --block, and --oob if the image has OOB data",
-                self.image.display()
-            );
-            not_understood(&self.image, "a UBI image", &FLASH, error)
-        })?;
-        open_guessed(&self.image, access, guessed)
     }
 
     fn said_shape(&self) -> Result<Option<PlainImage>> {
@@ -203,19 +204,41 @@ impl ChipArguments {
     }
 }
 
-/// Opens an image whose shape was guessed; one that is truncated can be read, and says so.
-pub fn open_guessed(image: &Path, access: Access, guessed: PlainImage) -> Result<FileNand> {
-    if access == Access::ReadWrite {
-        return Ok(FileNand::open(image, access, Some(guessed))?);
-    }
-    let chip = FileNand::open_truncated(image, guessed)?;
-    if let Some(missing) = chip.missing_bytes() {
-        print_error(&format!(
-            "{}: truncated: the last block lacks {missing} bytes, which are read as erased",
-            image.display()
-        ));
-    }
-    Ok(chip)
+/// Opens an image by its side-car, by the shape that is `said`, or by a guess; without any of them, `unknown` makes the
+/// error. A truncated image can be read ([`FileNand::missing_bytes`]).
+pub fn open_image(
+    image: &Path,
+    access: Access,
+    said: Option<PlainImage>,
+    unknown: impl FnOnce(FileError) -> anyhow::Error,
+) -> Result<FileNand> {
+    let plain = match FileNand::open(image, access, said) {
+        Ok(chip) => return Ok(chip),
+        Err(error @ FileError::UnknownChip { .. }) => match guessed_image(image)? {
+            Some(guessed) => guessed,
+            None => return Err(unknown(error)),
+        },
+        // With a wrong geometry nearly every image looks truncated, so its headers must agree.
+        Err(error @ FileError::PartialBlock { .. }) => match (said, guessed_image(image)?) {
+            (Some(said), Some(guessed)) if access == Access::ReadOnly && same_blocks(said, guessed) => said,
+            _ => return Err(error.into()),
+        },
+        Err(error) => return Err(error.into()),
+    };
+    Ok(match access {
+        Access::ReadOnly => FileNand::open_truncated(image, plain)?,
+        Access::ReadWrite => FileNand::open(image, access, Some(plain))?,
+    })
+}
+
+fn same_blocks(said: PlainImage, guessed: PlainImage) -> bool {
+    let block = |plain: PlainImage| (plain.kind, plain.model.geometry.block_bytes());
+    block(said) == block(guessed)
+}
+
+/// The message about an image whose last block lacks bytes.
+pub fn truncated(missing: u64) -> String {
+    format!("truncated: the last block lacks {missing} bytes, which are read as erased")
 }
 
 /// The shape of an image without a side-car, guessed from its UBI headers.

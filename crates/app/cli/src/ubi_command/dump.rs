@@ -16,9 +16,9 @@ use crate::output::{print_error, to_output};
 /// Arguments of `tidegate ubi dump`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "LEBs that are not mapped are 0xFF; of a static volume the bytes that were written come out.\n\
-    A static volume is checked first, unless it has the flag skip-check. Exit codes: 0 done, 1 done with --damaged and \
-    something\nis damaged, 2 not done."
+    after_help = "Unmapped LEBs are written as 0xFF; a static volume yields only its data and is checked first, \
+                  unless it has the flag skip-check.\n\
+                  Exit codes: 0 done, 1 done with --damaged and something is damaged, 2 not done."
 )]
 pub struct DumpArguments {
     /// The chip
@@ -105,7 +105,7 @@ pub fn run(arguments: &DumpArguments) -> Result<Finding> {
     }
 }
 
-const HINT: &str = "give --damaged to write out what is there";
+const HINT: &str = "give --damaged to write the readable rest";
 
 /// Suggests `--damaged` for a damaged volume.
 fn explain(error: VolumeTableError) -> anyhow::Error {

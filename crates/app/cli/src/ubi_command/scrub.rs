@@ -15,9 +15,10 @@ use crate::quantity::show_bytes;
 /// Arguments of `tidegate ubi scrub`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Reading and time flip bits; ECC corrects a few, and then a few more. Data on blocks with many is moved here before\n\
-    they are too many. Erases that wait are done, suspicious blocks tested, and wear levelled, too.\n\
-    Exit codes: 0 done, 1 done and something can't be read any more, 2 not done."
+    after_help = "Reads and time flip bits, and ECC corrects only a few. Data on blocks with many flipped bits \
+                  is moved before they are too many for ECC. Pending erases are done, suspicious blocks tested, \
+                  and wear levelled.\n\
+                  Exit codes: 0 done, 1 done and something can no longer be read, 2 not done."
 )]
 pub struct ScrubArguments {
     /// The chip
@@ -53,6 +54,13 @@ pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
         Some(chips) => {
             let array = super::several::attach(&chips, Access::ReadWrite)?;
             mend(&array, &mut done)?;
+            if array.rebuilding().is_some() && !array.resolution().update_marker {
+                // All shares that can be made are there by now.
+                let rebuilt = array.rebuild(&mut |_| {})?;
+                if !rebuilt.incomplete.is_empty() {
+                    print_error(&super::several::incomplete(&array, &rebuilt));
+                }
+            }
             for device in array.devices() {
                 scrub(device, &mut done)?;
             }
@@ -90,7 +98,7 @@ fn mend(array: &Array<Chip>, done: &mut Done) -> Result<()> {
             let pages = mended.lost_pages;
             progress.suspend(|| {
                 print_error(&format!(
-                    "{leb}: {pages} pages can't be read, and parity can't make up for so many"
+                    "{leb}: {pages} pages can't be read, too many for the parity"
                 ))
             });
         }
@@ -177,7 +185,7 @@ impl Done {
     fn text(&self) -> String {
         let mended = match self.mended {
             0 => String::new(),
-            mended => format!("; {mended} shares made anew from parity"),
+            mended => format!("; {mended} shares rewritten from parity"),
         };
         format!(
             "{} read, {} LEBs can't be; {} blocks moved for flipped bits and {} for wear; {} erased, {} retired{mended}",

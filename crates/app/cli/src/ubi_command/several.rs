@@ -1,8 +1,9 @@
 //! The commands of `tidegate ubi` on several chips that form one array.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 
 use anyhow::{Context, Result, bail};
 use array::{
@@ -10,7 +11,7 @@ use array::{
     MemberIdentity, NewMember, Rebuilt, Redundancy, Resolution,
 };
 use media::{Leb, Nand};
-use nand::Access;
+use nand::{Access, FileError, MtdError};
 use serde_json::{Value, json};
 use ubi::{AttachOptions, FormatOptions, Layout, Volume};
 
@@ -38,6 +39,9 @@ fn open(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
 
 /// Attaches an array and readmits the members in `adopted`, which it would refuse.
 pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> Result<Array<Chip>> {
+    for place in adopted {
+        check_place(media::index(*place), chips)?;
+    }
     let of_nand = match access {
         ubi::Access::ReadOnly => Access::ReadOnly,
         ubi::Access::ReadWrite => Access::ReadWrite,
@@ -55,11 +59,16 @@ pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> R
     }
 }
 
+fn check_place(place: usize, chips: &[ChipArguments]) -> Result<()> {
+    match place < chips.len() {
+        true => Ok(()),
+        false => bail!("member {place}: there are {} chips, numbered from 0", chips.len()),
+    }
+}
+
 /// Opens an array with parity for writing, and has the chip at `place` become its member there. Damage of the others is told.
 pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Result<Array<Chip>> {
-    if place >= chips.len() {
-        bail!("member {place}: there are {} chips, numbered from 0", chips.len());
-    }
+    check_place(place, chips)?;
     let is_real = chips.iter().any(|chip| chip.in_real_time);
     let mut open = chips
         .iter()
@@ -117,19 +126,25 @@ pub fn incomplete(array: &Array<Chip>, rebuilt: &Rebuilt) -> String {
         named.push(format!("{more} more"));
     }
     format!(
-        "array {}: the new member lacks its share of {}: another member can't read all of its own",
+        "array {}: the new member lacks its share of {}: another member can't read all of its share",
         array.identity().label,
         named.join(", ")
     )
 }
 
-/// Opens the chips. One may be missing if there are enough for parity; its error is returned beside the others.
+/// Opens the chips. One may be missing if there are enough for parity; its error is returned beside the others. For
+/// writing, a chip that is there and can't be used at the moment counts as an error: the array would leave it behind.
 pub fn open_all(chips: &[ChipArguments], access: Access) -> Result<(Vec<Chip>, Option<anyhow::Error>)> {
     let is_real = chips.iter().any(|chip| chip.in_real_time);
     let (mut open, mut missing) = (Vec::with_capacity(chips.len()), None);
     for chip in chips {
         match chip.open(access) {
             Ok(chip) => open.push(chip),
+            Err(error) if access == Access::ReadWrite && chips.len() > 2 && is_there(&error) => {
+                return Err(error.context(
+                    "a member can't be written to, and would be out of date if the array were without it",
+                ));
+            }
             Err(error) if missing.is_none() && chips.len() > 2 => missing = Some(error),
             Err(error) => return Err(missing.unwrap_or(error)),
         }
@@ -138,6 +153,24 @@ pub fn open_all(chips: &[ChipArguments], access: Access) -> Result<(Vec<Chip>, O
         open = in_real_time(open);
     }
     Ok((open, missing))
+}
+
+/// Whether a chip that can't be opened is there: something else uses it, or this process may not write to it.
+fn is_there(error: &anyhow::Error) -> bool {
+    let is_of_host = |error: &std::io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy
+        )
+    };
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(FileError::Locked { .. }))
+            || matches!(
+                cause.downcast_ref(),
+                Some(MtdError::Locked { .. } | MtdError::Busy { .. })
+            )
+            || cause.downcast_ref().is_some_and(is_of_host)
+    })
 }
 
 /// The image of the member at an index of the array.
@@ -350,7 +383,7 @@ fn state(resolution: &Resolution) -> Option<String> {
 fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
     let absent = array.absent().map(|absent| {
         format!(
-            "{}: member {} is absent ({}); the array goes on by its parity, and nothing more may be lost. Make the member anew: \
+            "{}: member {} is absent ({}); the array works by its parity and survives no further loss. Make a new member: \
              `tidegate array rebuild --member {}`",
             name_of(array, chips, absent.place),
             absent.place,
@@ -367,8 +400,8 @@ fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
 fn rebuilding(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
     array.rebuilding().map(|place| {
         format!(
-            "{}: the rebuild of member {place} did not end: it lacks its share of {} LEBs, and nothing more may be lost. \
-             `tidegate array rebuild --member {place}` goes on with it, and so does a mount for writing",
+            "{}: the rebuild of member {place} did not end: it lacks its share of {} LEBs, and the array survives no further loss. \
+             `tidegate array rebuild --member {place}` resumes it, and so does a mount for writing",
             name_of(array, chips, place),
             array.lebs_to_rebuild().len()
         )
@@ -420,11 +453,10 @@ fn lost(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
         return None;
     }
     if array.identity().redundancy == Redundancy::Parity {
-        let left = array.volume().lost_shares().len();
         return Some(format!(
-            "damaged headers hide data of the array: {}; parity stands in for one member's part of a LEB. An attach for writing writes it \
-             anew ({left} are not yet)",
-            name_shares(shares, array, chips)
+            "damaged headers hide data of the array: {}; {}",
+            name_shares(shares, array, chips),
+            by_parity(shares, array)
         ));
     }
     Some(format!(
@@ -432,6 +464,29 @@ fn lost(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
          Copy what can be read; a LEB is whole again once it is written anew or unmapped",
         name_shares(shares, array, chips)
     ))
+}
+
+/// Tells which of the LEBs with these lost shares parity restores.
+fn by_parity(shares: &[LostShare], array: &Array<Chip>) -> String {
+    let lost = array.volume().lost_shares();
+    let lebs: BTreeSet<Leb> = shares.iter().map(|share| share.leb).collect();
+    let absent = usize::from(array.absent().is_some());
+    let lacking = |leb: Leb| absent + lost.iter().filter(|share| share.leb == leb).count();
+    let beyond = lebs.iter().filter(|leb| lacking(**leb) > 1).count();
+    let left = lebs.iter().filter(|leb| lacking(**leb) == 1).count();
+    let restored = match left {
+        0 => "written anew from parity".to_owned(),
+        left => format!("read by parity; an attach for writing writes them anew ({left} LEBs are not yet)"),
+    };
+    match (beyond, lebs.len() - beyond) {
+        (0, _) => format!("they are {restored}"),
+        (_, 0) => {
+            "another member lacks its part of these LEBs, too, so that parity can't replace them".to_owned()
+        }
+        (beyond, _) => format!(
+            "another member lacks its part of {beyond} of these LEBs, too, so that parity can't replace them; the others are {restored}"
+        ),
+    }
 }
 
 /// Names the first [`LOST_SHOWN`] lost shares.

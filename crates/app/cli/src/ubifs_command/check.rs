@@ -16,8 +16,8 @@ use crate::output::{Printed, print_error, print_line};
 /// Arguments of `tidegate ubifs check`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Findings go to standard output, a line each; what a power cut explains is a note and no finding. \
-                        Exit codes: 0 nothing is wrong, 1 something is, 2 the image can't be read as UBIFS."
+    after_help = "Findings go to standard output, a line each; traces of a power cut are notes.\n\
+                  Exit codes: 0 nothing is wrong, 1 something is, 2 the image can't be read as UBIFS."
 )]
 pub struct CheckArguments {
     /// The file system

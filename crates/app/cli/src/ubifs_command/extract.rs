@@ -31,11 +31,11 @@ const EXTRACTED_FILES_MAX: u64 = 10_000_000;
 /// Arguments of `tidegate ubifs extract`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "An image is not trusted: nothing is made outside FOLDER, and nothing in it that gives rights to others. \
-                  Owners, devices, setuid and setgid bits and extended attributes other than user.* come with --preserve alone, \
-                  which needs root. An archive holds all of them, and needs no root; it has no form for sockets. What is \
-                  damaged or left out is told, a line each; the exit code is 1 then. Ctrl-C leaves whole files in FOLDER and no \
-                  archive."
+    after_help = "Images are not trusted: nothing is made outside DIRECTORY, and nothing in it that gives rights \
+                  to others. Owners, devices, setuid and setgid bits and extended attributes other than user.* \
+                  need --preserve, which needs root. An archive holds all of them without root; it has no form \
+                  for sockets. Each damaged or omitted file is a line, and the exit code is 1. Ctrl-C leaves \
+                  only whole files in DIRECTORY and no archive."
 )]
 pub struct ExtractArguments {
     /// The file system
@@ -45,7 +45,7 @@ pub struct ExtractArguments {
     #[arg(default_value = "/")]
     pub path: String,
     /// The folder to create; it must not exist or be empty
-    #[arg(long, short = 'o', value_name = "FOLDER")]
+    #[arg(long, short = 'o', value_name = "DIRECTORY")]
     pub output: Option<PathBuf>,
     /// Write a tar archive (PAX) to this file instead; - is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
@@ -237,7 +237,7 @@ pub fn tar(arguments: &TarArguments) -> Result<Finding> {
 /// Runs `extract`.
 pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     if arguments.output.is_none() && arguments.tar.is_none() {
-        bail!("name the target with -o FOLDER or --tar FILE");
+        bail!("name the target with -o DIRECTORY or --tar FILE");
     }
     let mut losses = Losses::default();
     if arguments.json && arguments.tar.as_ref().is_some_and(|tar| tar.as_os_str() == "-") {
@@ -261,7 +261,7 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
         (None, Some(archive)) => {
             tar_archive::write(&ubifs, start, archive, &budget, &mut losses, &mut progress)?;
         }
-        (None, None) => bail!("name the target with -o FOLDER or --tar FILE"),
+        (None, None) => bail!("name the target with -o DIRECTORY or --tar FILE"),
     }
     progress.bar.finish_and_clear();
     if arguments.json {

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use report::number::date_and_time;
 use results::shown;
 use ubifs::Ubifs;
 use ubifs::format::{EntryKind, Inode, InodeNumber};
@@ -117,7 +118,7 @@ pub fn stat(arguments: &StatArguments) -> Result<Finding> {
 }
 
 fn details(ubifs: &Ubifs, number: InodeNumber, inode: &Inode, path: &[u8], losses: &mut Losses) -> String {
-    let time = |seconds: u64, nanoseconds: u32| format!("{}.{nanoseconds:09}", moment(seconds));
+    let time = |seconds: u64, nanoseconds: u32| format!("{}.{nanoseconds:09}", timestamp(seconds));
     let mut lines = vec![
         format!("path      {}", shown::name(path)),
         format!("inode     {}, {} links", number.0, inode.links),
@@ -181,7 +182,7 @@ fn attributes(inode: &Inode) -> String {
         inode.links,
         inode.user,
         inode.group,
-        moment(inode.modified_seconds)
+        timestamp(inode.modified_seconds)
     )
 }
 
@@ -210,31 +211,19 @@ fn mode(inode: &Inode) -> String {
     text
 }
 
-/// Formats seconds since 1970 as a date and time in UTC, proleptic Gregorian calendar.
-fn moment(seconds: u64) -> String {
-    let seconds = seconds.cast_signed();
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Eras of 400 years start on March 1 of year 0.
-    let days = days.saturating_add(719_468);
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year + i64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{of_month:02} {hour:02}:{minute:02}:{second:02}")
+/// Formats seconds since 1970 as a date and time in UTC.
+fn timestamp(seconds: u64) -> String {
+    date_and_time(seconds.cast_signed())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::moment;
+    use super::timestamp;
 
     #[test]
-    fn moments_are_those_of_the_calendar() {
-        assert_eq!(moment(0), "1970-01-01 00:00:00");
-        assert_eq!(moment(951_827_696), "2000-02-29 12:34:56");
-        assert_eq!(moment((-1_i64).cast_unsigned()), "1969-12-31 23:59:59");
+    fn timestamps_are_those_of_the_calendar() {
+        assert_eq!(timestamp(0), "1970-01-01 00:00:00");
+        assert_eq!(timestamp(951_827_696), "2000-02-29 12:34:56");
+        assert_eq!(timestamp((-1_i64).cast_unsigned()), "1969-12-31 23:59:59");
     }
 }

@@ -17,8 +17,7 @@ use crate::output::{Printed, print_line};
 /// Arguments of `tidegate ubifs log`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Nothing is written: this is what a mount would do. Damage is told on standard error, a line each; \
-                        the exit code is 1 then."
+    after_help = "Shows what a mount would do; writes nothing. Damage is a line each on standard error, and the exit code is 1."
 )]
 pub struct LogArguments {
     /// The file system

@@ -30,9 +30,9 @@ use crate::ubi_command::volumes::volume_name;
 /// Arguments of `tidegate ubifs mkfs`. The short options are those of `mkfs.ubifs`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "With -e, IMAGE is a file that is made: the volume alone, as mkfs.ubifs makes it; with --peb, an \
-    image with UBI\naround it. Without either, IMAGE is a chip that holds a UBI volume. With SOURCE_DATE_EPOCH in the \
-    environment,\nno time is later, and the same files give the same bytes."
+    after_help = "With -e, IMAGE is a new file: a bare volume as mkfs.ubifs makes it, or with --peb an image \
+                  with UBI around it. Without either, IMAGE is a chip with a UBI volume. SOURCE_DATE_EPOCH in \
+                  the environment limits all times, so that the same files give the same bytes."
 )]
 pub struct MkfsArguments {
     /// The chip, or the file to create.
@@ -42,7 +42,7 @@ pub struct MkfsArguments {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     /// Copy the files of this folder into the file system [default: none]
-    #[arg(long, short = 'r', short_alias = 'd', value_name = "FOLDER")]
+    #[arg(long, short = 'r', short_alias = 'd', value_name = "DIRECTORY")]
     pub root: Option<PathBuf>,
     /// Size of a write unit, bytes; usually a page [default: the chip's]
     #[arg(long, short = 'm', value_name = "SIZE", value_parser = parse_bytes)]
@@ -277,7 +277,7 @@ fn random_uuid() -> [u8; 16] {
 fn lebs_max(arguments: &MkfsArguments) -> Result<u32> {
     arguments
         .max_leb_cnt
-        .context("say with -c how many LEBs the file system may grow to: those of the volume that it is for")
+        .context("give by -c the number of LEBs that the file system may grow to: that of its volume")
 }
 
 /// Checks that the output file does not exist, unless it may be overwritten.

@@ -13,11 +13,11 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use fuse::{MountConfig, StatsDocument, Switch};
 use serde_json::{Map, Value, json};
-use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Ubifs, Writer};
+use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Writer};
 use vfs::FileSystem;
 
 use super::mount_writable::{self, Writable};
-use super::source::{Devices, SourceArguments};
+use super::source::{Devices, SourceArguments, open_file_system};
 use crate::Finding;
 use crate::arguments::MountArguments;
 use crate::background::{self, Report};
@@ -25,8 +25,8 @@ use crate::daemon::{self, Served};
 use crate::mount_options::{MountPlan, all_options};
 use crate::output::print_error;
 use crate::quantity::{parse_bytes, parse_duration};
-use crate::stats_document;
 use crate::taken;
+use crate::{end_status, stats_document};
 
 /// Maximum number of losses that are remembered to print them only once.
 const LOSSES_REMEMBERED: usize = 10_000;
@@ -48,12 +48,13 @@ const OF_FOLDERS: [&str; 9] = [
 #[derive(Args, Debug)]
 #[command(
     override_usage = "tidegate ubifs mount [OPTIONS] <IMAGE> [MEMBER]... <MOUNTPOINT>",
-    after_help = "The mount is read-only unless rw is among the -o keys, for all users by the modes and owners in the image; a \
-                        mount of an ordinary user is that user's alone, and shows all of it. `tidegate unmount MOUNTPOINT` ends it; \
-                        what was written is committed then. A chip that is mounted rw is nobody else's meanwhile.\n\
-                        -o keys: ro, rw, allow_other, over, index_cache=SIZE, read_ahead=SIZE, threads=N, uring=auto|on|off, \
-                        io_unit=SIZE, writeback=auto|on|off, direct_io=auto|on|off (both with rw), attr_timeout=DURATION, entry_timeout=DURATION, fsname=NAME, subtype=NAME, suid, nosuid, dev, \
-                        nodev, exec, noexec, noatime, nosymfollow; fstab words are ignored. A flag wins over an -o key."
+    after_help = "The mount is read-only unless rw is among the -o keys. Modes and owners in the image apply to \
+                  all users; the mount of an ordinary user is private and shows everything. `tidegate unmount \
+                  MOUNTPOINT` commits all data and ends it. Nobody else can use a chip that is mounted rw.\n\
+                  -o keys: ro, rw, allow_other, over, index_cache=SIZE, read_ahead=SIZE, threads=N, \
+                  uring=auto|on|off, io_unit=SIZE, writeback=auto|on|off, direct_io=auto|on|off (both with rw), \
+                  attr_timeout=DURATION, entry_timeout=DURATION, fsname=NAME, subtype=NAME, suid, nosuid, dev, \
+                  nodev, exec, noexec, noatime, nosymfollow; fstab words are ignored. A flag wins over an -o key."
 )]
 pub struct UbifsMountArguments {
     /// The file system
@@ -173,7 +174,7 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     let started = Instant::now();
     let (volume, devices) = plan.source.volume_and_devices()?;
     let attached = Instant::now();
-    let ubifs = Ubifs::open(volume, plan.open)?.with_keys(plan.source.master_keys()?);
+    let ubifs = open_file_system(volume, plan.open)?.with_keys(plan.source.master_keys()?);
     let ubifs = Arc::new(ubifs);
     let opened = Instant::now();
     let findings: Vec<String> = ubifs.findings().iter().map(ToString::to_string).collect();
@@ -278,7 +279,7 @@ fn statistics(
         backing.insert("losses".to_owned(), losses.load(Ordering::Relaxed).into());
         (json!({}), backing)
     };
-    stats_document::producer(source, layers)
+    stats_document::producer(source, end_status::descriptor(), layers)
 }
 
 impl Plan {
@@ -327,7 +328,7 @@ impl Plan {
             bail!("option `{option}` is about writing; it goes with rw");
         }
         if writes && !source.keys.is_empty() {
-            bail!("--key does not go with rw: what is encrypted can only be read; leave rw out to see it");
+            bail!("--key does not go with rw: encrypted files can only be read; leave rw out");
         }
         if !writes && arguments.rebuild.is_some() {
             bail!("--rebuild writes to the chips; it goes with -o rw");

@@ -78,8 +78,8 @@ impl Writable {
         self.mounted.close().with_context(|| {
             let bytes = self.mounted.statistics().unwritten_bytes;
             format!(
-                "the file system was not closed: what was synced is on the medium, of what was written since up to {bytes} \
-                 bytes are lost, and the next mount recovers the rest"
+                "the file system was not closed: synced data is on the medium; up to {bytes} bytes of \
+                     later writes are lost, and the next mount recovers the rest"
             )
         })?;
         let device = self.devices.finish();
@@ -109,7 +109,7 @@ fn work(mounted: &MountedWriter, devices: &Devices) -> ControlFlow<()> {
 fn rebuild(devices: &Devices) -> ControlFlow<()> {
     devices.rebuild(REBUILD_STEPS).unwrap_or_else(|error| {
         print_error(&format!(
-            "the rebuild stopped: {error:#}; the next mount for writing goes on with it"
+            "the rebuild stopped: {error:#}; the next mount for writing resumes it"
         ));
         ControlFlow::Break(())
     })

@@ -9,18 +9,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use array::{Array, RebuildStep};
 use clap::Args;
 use nand::MtdNand;
 use serde_json::Value;
 use ubi::{Access, Ubi, Volume, VolumeId, Work};
 use ubifs::format::SuperblockFlags;
-use ubifs::{ImageVolume, MasterKey, OpenOptions, Ubifs};
+use ubifs::{ImageVolume, MasterKey, OpenError, OpenOptions, RescuedVolume, Ubifs};
 
 use super::Losses;
 use crate::output::print_error;
-use crate::ubi_command::chip::{Chip, ChipArguments, find_volume, finish};
+use crate::quantity::parse_bytes;
+use crate::ubi_command::chip::{Chip, ChipArguments, find_volume, finish, guessed_image};
 use crate::ubi_command::several;
 
 /// Selects the file system.
@@ -35,6 +36,10 @@ pub struct SourceArguments {
     /// A further member of the array that IMAGE is the first of; repeat for each, in order
     #[arg(long = "with", value_name = "IMAGE", conflicts_with = "volume")]
     pub with: Vec<PathBuf>,
+    /// Read the volume in LEBs of this size, bytes, and rebuild a damaged superblock from the other areas [default: the
+    /// volume's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub leb_size: Option<u64>,
     /// A master key of encrypted files (fscrypt): a file with the raw bytes; policies of version 1 with several keys need
     /// the descriptor in hex before it; repeatable
     #[arg(long = "key", value_name = "[DESCRIPTOR=]FILE")]
@@ -167,7 +172,7 @@ impl SourceArguments {
 
     /// As [`Self::open`], with other options.
     pub fn open_with(&self, options: OpenOptions, losses: &mut Losses) -> Result<Ubifs> {
-        let ubifs = Ubifs::open(self.volume()?, options)?.with_keys(self.master_keys()?);
+        let ubifs = open_file_system(self.volume()?, options)?.with_keys(self.master_keys()?);
         if ubifs.has_encryption() && self.keys.is_empty() {
             print_error("some files are encrypted: --key FILE opens them");
         }
@@ -201,7 +206,41 @@ impl SourceArguments {
 
     /// As [`Self::volume`], with the devices below it unless the image is a bare volume.
     pub fn volume_and_devices(&self) -> Result<(Arc<dyn Volume>, Option<Devices>)> {
-        self.attach(Access::ReadOnly)
+        let Some(leb_bytes) = self.leb_size else {
+            return self.attach(Access::ReadOnly);
+        };
+        let leb_bytes = u32::try_from(leb_bytes).context("--leb-size is more than 4 GiB")?;
+        let (volume, devices) = match self.is_bare()? {
+            true => (self.bare_volume(leb_bytes)?, None),
+            false => self.attach(Access::ReadOnly)?,
+        };
+        let name = volume.name();
+        let (rescued, rebuilt) = RescuedVolume::new(volume, leb_bytes)
+            .with_context(|| format!("{name}: --leb-size {leb_bytes} is no size of a LEB of this volume"))?;
+        if let Some(rebuilt) = rebuilt {
+            print_error(&format!(
+                "{name}: the superblock is damaged; rebuilt by the other areas: {} LEBs, of them log {}, LPT {}, orphans {}",
+                rebuilt.lebs, rebuilt.log_lebs, rebuilt.lpt_lebs, rebuilt.orphan_lebs
+            ));
+        }
+        Ok((Arc::new(rescued), devices))
+    }
+
+    /// Whether the image is a volume without UBI.
+    fn is_bare(&self) -> Result<bool> {
+        let image = &self.chip.image;
+        if self.members()?.is_some() || MtdNand::is_mtd(image) || self.chip.page.is_some() {
+            return Ok(false);
+        }
+        Ok(!nand::sidecar_path(image).exists() && guessed_image(image)?.is_none())
+    }
+
+    fn bare_volume(&self, leb_bytes: u32) -> Result<Arc<dyn Volume>> {
+        let image = &self.chip.image;
+        let opened = ImageVolume::open_as(image, leb_bytes);
+        Ok(Arc::new(
+            opened.with_context(|| format!("{} can't be read", image.display()))?,
+        ))
     }
 
     /// Opens an array for writing, and has the chip at `place` become its member there.
@@ -216,10 +255,13 @@ impl SourceArguments {
 
     /// Opens the volume for writing, with the devices below it.
     pub fn writable_volume(&self) -> Result<(Arc<dyn Volume>, Devices)> {
+        if self.leb_size.is_some() {
+            bail!("--leb-size is for reading; mount with -o ro");
+        }
         match self.attach(Access::ReadWrite)? {
             (volume, Some(devices)) => Ok((volume, devices)),
             (_, None) => bail!(
-                "{}: an image of a volume alone can only be read; write it to a chip with `tidegate ubi update`",
+                "{}: an image of a bare volume can only be read; write it to a chip with `tidegate ubi update`",
                 self.name()
             ),
         }
@@ -261,6 +303,27 @@ impl SourceArguments {
     }
 }
 
+/// Opens a file system; the error about a superblock says how to read it all the same.
+pub fn open_file_system(volume: Arc<dyn Volume>, options: OpenOptions) -> Result<Ubifs> {
+    let leb_bytes = volume.geometry().leb_bytes;
+    Ubifs::open(volume, options).map_err(|error| {
+        let next = match &error {
+            OpenError::Superblock {
+                what: "LEB size",
+                found,
+                ..
+            } => {
+                format!("; it was made for LEBs of {found} bytes: --leb-size {found} reads it")
+            }
+            OpenError::NotUbifs { .. } => {
+                format!("; if it is damaged, --leb-size {leb_bytes} rebuilds it in memory")
+            }
+            _ => String::new(),
+        };
+        anyhow!("{error}{next}")
+    })
+}
+
 /// Finds the volume with this name or number; without one, the only volume.
 pub fn choose_volume(ubi: &Ubi<Chip>, image: &Path, volume: Option<&str>) -> Result<VolumeId> {
     if let Some(text) = volume {
@@ -275,7 +338,7 @@ pub fn choose_volume(ubi: &Ubi<Chip>, image: &Path, volume: Option<&str>) -> Res
                 .map(|volume| volume.record.name.to_string())
                 .collect();
             bail!(
-                "{}: say with --volume which of {}",
+                "{}: choose a volume with --volume: {}",
                 image.display(),
                 names.join(", ")
             )

@@ -186,7 +186,7 @@ impl Walk<'_> {
                 true => self.descend(number, losses),
                 false => losses.tell(
                     &self.path,
-                    &format!("it is {DEPTH_MAX} folders deep; what is in it is left out"),
+                    &format!("it is {DEPTH_MAX} folders deep; its content is left out"),
                 ),
             }
         }

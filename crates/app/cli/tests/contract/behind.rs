@@ -14,14 +14,14 @@ pub fn programs() -> Vec<Program> {
             appends_in_turn_below_and_on_the_mount_keep_every_line,
         ],
         programs!["size, times and extents":
-            what_a_host_program_appends_is_seen_and_kept,
+            data_that_a_host_program_appends_is_seen_and_kept,
             a_host_program_sees_size_and_content_after_a_close,
         ],
         programs!["handles":
             a_descriptor_stays_with_its_file_when_a_host_program_replaces_it,
         ],
         programs!["credentials":
-            what_users_make_in_turn_belongs_to_each_of_them,
+            files_of_several_users_belong_to_their_makers,
         ],
     ]
     .concat()
@@ -41,7 +41,7 @@ fn appends_in_turn_below_and_on_the_mount_keep_every_line(place: &Place<'_>) {
     }
 }
 
-fn what_a_host_program_appends_is_seen_and_kept(place: &Place<'_>) {
+fn data_that_a_host_program_appends_is_seen_and_kept(place: &Place<'_>) {
     if place.mode().writeback {
         return;
     }
@@ -88,7 +88,7 @@ fn a_descriptor_stays_with_its_file_when_a_host_program_replaces_it(place: &Plac
     assert_eq!(place.shell(&place.source, "cat name"), "new one");
 }
 
-fn what_users_make_in_turn_belongs_to_each_of_them(place: &Place<'_>) {
+fn files_of_several_users_belong_to_their_makers(place: &Place<'_>) {
     let can_change_user = rustix::process::geteuid().is_root()
         && as_nobody()
             .arg("true")

@@ -16,7 +16,7 @@ pub fn programs() -> Vec<Program> {
         writes_by_synchronous_descriptors_outlive_a_power_cut,
         writes_with_synchronous_flags_outlive_a_power_cut,
         synchronous_appends_outlive_a_power_cut,
-        what_another_process_syncs_outlives_a_power_cut,
+        data_synced_by_another_process_survives_a_power_cut,
         a_file_that_is_synced_renamed_and_its_folder_synced_outlives_a_power_cut,
     ]
 }
@@ -84,7 +84,7 @@ fn synchronous_appends_outlive_a_power_cut(place: &Place<'_>) {
     check(place, "log", &data, "appends");
 }
 
-fn what_another_process_syncs_outlives_a_power_cut(place: &Place<'_>) {
+fn data_synced_by_another_process_survives_a_power_cut(place: &Place<'_>) {
     for (name, command) in [("all", "sync all"), ("data", "sync --data data")] {
         let file = both_ways(&place.root.join(name));
         sync(&place.root);
@@ -113,7 +113,7 @@ fn a_file_that_is_synced_renamed_and_its_folder_synced_outlives_a_power_cut(plac
 }
 
 /// Kills the daemon without a power cut: only data held by the daemon may be lost.
-pub fn what_was_synced_outlives_a_killed_daemon(mut mounted: Mounted) {
+pub fn synced_data_survives_a_killed_daemon(mut mounted: Mounted) {
     let mode = mounted.mode.name;
     let data = bytes(300_000, 6);
     let synced = both_ways(&mounted.root().join("synced"));

@@ -38,6 +38,7 @@ impl FaultySource {
             read_only: false,
             write_out_bytes: None,
             stream_direct_after_bytes: None,
+            stream_direct_rate_min: 0,
             offer_backing: false,
             access_times: AccessTimes::OF_SOURCE,
         };

@@ -42,7 +42,7 @@ mod modes {
             durable::programs(),
         ];
         mounted.run_all(programs.concat());
-        durable::what_was_synced_outlives_a_killed_daemon(mounted);
+        durable::synced_data_survives_a_killed_daemon(mounted);
     }
 
     /// Runs the same tests as an ordinary user, who mounts through fusermount3 and can't inspect power cuts.
@@ -87,7 +87,7 @@ mod modes {
                 programs::handles(),
             ];
             mounted.run_all(programs.concat());
-            durable::what_was_synced_outlives_a_killed_daemon(mounted);
+            durable::synced_data_survives_a_killed_daemon(mounted);
         }
     }
 

@@ -37,7 +37,7 @@ pub fn visibility() -> Vec<Program> {
 pub fn handles() -> Vec<Program> {
     programs!["handles":
         a_descriptor_stays_with_its_file_when_another_process_takes_the_name,
-        a_name_made_anew_is_another_file,
+        a_recreated_name_is_another_file,
         a_file_without_a_name_is_cut_synced_and_read,
     ]
 }
@@ -298,7 +298,7 @@ fn a_descriptor_stays_with_its_file_when_another_process_takes_the_name(place: &
     );
 }
 
-fn a_name_made_anew_is_another_file(place: &Place<'_>) {
+fn a_recreated_name_is_another_file(place: &Place<'_>) {
     let path = place.root.join("name");
     let old = both_ways(&path);
     old.write_all_at(b"of the old one", 0).expect("there is room");

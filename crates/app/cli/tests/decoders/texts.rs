@@ -34,6 +34,9 @@ CPU:0 [LOST 12 EVENTS]
 const BIOTRACER: &str = "4220896\t\t8\t\t4096\t\t5\t\t1398406382.756832267\t\t1398406382.757233725\t\t1398406382.757241486\t\t1398406382.757950028
 49592392\t\t17\t\t8704\t\t0\t\t1398406382.762147944\t\t1398406382.762182267\t\t1398406382.762199194\t\t1398406382.763593934
 ";
+const MSR: &str = "128166372003061629,hm,0,Write,7014912,4096,26\r
+128166372016382155,hm,1,Read,1074696192,65536,11362\r
+";
 const PIXEL: &str = "proces,device,rw_flag,sector,size,timestamp\r
 kworker/0:0H-5,8388608,R,47866368,16,44186.02139\r
 a,b-c-7,8388608,R,1,1,44186.5\r
@@ -69,6 +72,7 @@ pub fn decoders() -> Vec<Decoder<'static>> {
         ),
         block_trace("biotracer", Format::Biotracer, Kind::Text, BIOTRACER.into()),
         block_trace("pixel csv", Format::PixelCsv, Kind::Text, PIXEL.into()),
+        block_trace("msr csv", Format::Msr, Kind::Text, MSR.into()),
         call_trace("strace", calls::Format::Strace, STRACE),
         call_trace("mobibench script", calls::Format::Mobigen, MOBIGEN),
         call_trace("fio i/o log 2", calls::Format::FioIolog, IOLOG_2),

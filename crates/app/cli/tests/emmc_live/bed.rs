@@ -95,7 +95,7 @@ impl Bed {
     }
 
     pub fn stats(&self, device: &str) -> Value {
-        serde_json::from_str(&self.done("stats", &[device])).unwrap()
+        serde_json::from_str(&self.done("stats", &["--json", device])).unwrap()
     }
 
     pub fn mount(&self, device: &str) {

@@ -4,8 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod bed;
+mod dirty_limit;
 mod power_cuts;
+mod streams;
 mod stress;
+mod time_scale;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -176,6 +179,23 @@ fn after_a_killed_process_detach_clears_everything_away() {
 }
 
 #[test]
+fn a_card_that_was_open_at_a_detach_is_detached_later() {
+    let Some(bed) = Bed::make() else { return };
+    let device = device_of(&bed.attach(&["--size", "64m"]));
+    let opened = File::open(&device).unwrap();
+    let refused = bed.emmc("detach", &[&device]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("still open"),
+        "{}",
+        text(&refused.stderr)
+    );
+    drop(opened);
+    bed.done("detach", &[&device]);
+    assert_eq!(fs::read_dir(bed.path("run")).unwrap().count(), 0);
+}
+
+#[test]
 fn xfs_and_btrfs_are_made_and_mounted_on_it() {
     let Some(bed) = Bed::make() else { return };
     let known = fs::read_to_string("/proc/filesystems").unwrap();
@@ -197,17 +217,24 @@ fn xfs_and_btrfs_are_made_and_mounted_on_it() {
 }
 
 #[test]
-fn what_is_attached_is_listed_with_its_counters() {
+fn attached_cards_are_listed_with_their_counters() {
     let Some(bed) = Bed::make() else { return };
     let device = device_of(&bed.attach(&["--size", "64m"]));
-    let list: Value = serde_json::from_str(&bed.done("stats", &[])).unwrap();
+    let list: Value = serde_json::from_str(&bed.done("stats", &["--json"])).unwrap();
     assert_eq!(
         (&list["device"], &list["answers"]),
         (&device.as_str().into(), &true.into())
     );
+    assert!(bed.done("stats", &[]).contains(&device));
+    let shown = bed.done("stats", &[&device]);
+    assert!(
+        shown.starts_with(&format!("{device}: card ")) && shown.contains(", up "),
+        "{shown}"
+    );
     let metrics = bed.done("stats", &[&device, "--prometheus"]);
     assert!(
-        metrics.contains("# TYPE tidegate_source_late_p50_ns gauge"),
+        metrics.contains("# TYPE tidegate_source_late_p50_ns gauge")
+            && metrics.contains("# TYPE tidegate_source_time_scale_ratio gauge"),
         "{metrics}"
     );
     let unknown = bed.emmc("stats", &["/dev/loop9999"]);
@@ -219,4 +246,30 @@ fn what_is_attached_is_listed_with_its_counters() {
     );
     bed.done("detach", &[&device]);
     assert_eq!(bed.done("stats", &[]), "");
+}
+
+#[test]
+fn a_device_of_another_run_folder_is_answered_with_that_folder() {
+    let (Some(bed), Some(other)) = (Bed::make(), Bed::make()) else {
+        return;
+    };
+    let device = device_of(&bed.attach(&["--size", "64m"]));
+    for command in ["stats", "cut", "detach"] {
+        let refused = other.emmc(command, &[&device]);
+        let message = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{command}: {message}");
+        assert!(
+            message.contains(&format!("run folder {}", other.path("run")))
+                && message.contains(&format!("add --run-folder {}\n", bed.path("run"))),
+            "{command}: {message}"
+        );
+    }
+    let unknown = text(&other.emmc("stats", &["/dev/loop9999"]).stderr);
+    assert!(
+        unknown.contains(&other.path("run")) && unknown.contains("with --run-folder"),
+        "{unknown}"
+    );
+    let none = text(&other.emmc("stats", &[]).stderr);
+    assert!(none.contains(&other.path("run")), "{none}");
+    bed.done("detach", &[&device]);
 }

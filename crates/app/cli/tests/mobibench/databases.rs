@@ -213,7 +213,7 @@ fn each_update_writes_another_value() {
 }
 
 #[test]
-fn the_version_of_2013_commits_each_statement_by_itself() {
+fn the_version_of_2013_commits_each_statement_separately() {
     let bed = Bed::new();
     let words = ["-q", "-n10", "-d0", "-s2", "-j1"];
     let syncs = |preset: &str| {

@@ -288,7 +288,7 @@ fn the_last_version_overwrites_and_the_one_of_2013_allocates() {
 }
 
 #[test]
-fn an_append_makes_its_file_anew() {
+fn an_append_recreates_its_file() {
     let bed = Bed::new();
     bed.put("test.dat0", &[7; 100_000]);
     let ran = bed.run(&["-q", "-f64", "-a4"]);

@@ -49,7 +49,7 @@ fn a_script_is_replayed_at_its_times_with_its_bytes() {
 }
 
 #[test]
-fn what_a_script_has_and_a_replay_can_not_do_is_counted() {
+fn calls_of_a_script_that_a_replay_lacks_are_counted() {
     let bed = Bed::new();
     let ran = bed.run(&["-q", "-g", &script(&bed, SCRIPT)]);
     let left_out: Vec<&str> = ran

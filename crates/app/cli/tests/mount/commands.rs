@@ -31,7 +31,7 @@ fn a_mount_in_the_background_answers_when_the_command_returns() {
 }
 
 #[test]
-fn what_is_written_through_the_mount_is_in_the_source_after_close() {
+fn data_written_through_the_mount_is_in_the_source_after_close() {
     let Some(mounted) = Mounted::start(&HELD_BACK) else {
         return;
     };

@@ -229,7 +229,7 @@ fn an_ordinary_users_write_drops_setuid_and_asks_for_no_attribute_each_time() {
 
 /// The mounting shell may have limits; by default the kernel kills a process whose write exceeds the file size limit.
 #[test]
-fn a_limit_on_file_sizes_is_an_error_of_the_write_that_meets_it_and_nobody_elses() {
+fn a_limit_on_file_sizes_fails_only_the_write_that_meets_it() {
     if !testkit::needs(&[testkit::Need::Root, testkit::Need::Program("prlimit")]) {
         return;
     }

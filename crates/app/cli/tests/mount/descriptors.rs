@@ -10,7 +10,7 @@ use crate::harness::{Mounted, as_nobody, in_a_thread_of_nobody};
 const LIMIT: usize = 400;
 
 #[test]
-fn a_program_that_takes_all_descriptors_is_told_of_it_and_others_go_on() {
+fn a_program_that_takes_all_descriptors_gets_an_error_and_others_continue() {
     // Run as root without the capability to raise limits, as in a container.
     let limited = || {
         let mut command = Command::new("setpriv");

@@ -462,7 +462,7 @@ fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Otherwise programs of root with content written by a mapped owner would run that user's code as root.
 #[test]
-fn what_a_mapped_owner_writes_gets_no_rights_of_the_source() {
+fn files_of_a_mapped_owner_get_no_rights_of_the_source() {
     for mode in ["auto", "off"] {
         let Some(mounted) = mapped(mode) else { return };
         let (source, root) = (mounted.source(), mounted.mountpoint());

@@ -174,7 +174,7 @@ fn roots_mount_on_a_folder_of_its_own_source_shows_what_is_below_it() {
 }
 
 #[test]
-fn what_is_mounted_below_the_source_of_roots_mount_later_is_not_entered() {
+fn a_later_mount_below_the_source_of_roots_mount_is_not_entered() {
     if !testkit::needs(&[testkit::Need::Root]) || !can_mount() {
         return;
     }

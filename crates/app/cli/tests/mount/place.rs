@@ -52,7 +52,7 @@ fn a_daemon_that_is_ended_leaves_what_was_mounted_over_it_alone() {
 }
 
 #[test]
-fn a_connection_that_is_cut_is_told_of_and_leaves_no_dead_mount() {
+fn a_cut_connection_is_reported_and_leaves_no_dead_mount() {
     if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }

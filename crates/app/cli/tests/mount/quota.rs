@@ -168,7 +168,7 @@ fn a_flush_over_the_quota_is_told_once_to_each_descriptor_and_the_mount_stays_us
 
 /// statfs does not include the quota and reports free space.
 #[test]
-fn what_is_acknowledged_after_an_error_for_quota_is_kept() {
+fn data_acknowledged_after_a_quota_error_is_kept() {
     on_a_mount(|limited, folder| {
         fill(limited, 14, MIB / 2);
         let names = ["one", "other"];

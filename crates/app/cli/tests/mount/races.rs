@@ -420,7 +420,7 @@ fn a_user_of_a_source_with_mapped_ids_gets_no_more_than_was_checked() {
 
 /// Shows that the oracle detects violations: root may do everything.
 #[test]
-fn who_may_do_everything_wins() {
+fn root_wins() {
     if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }

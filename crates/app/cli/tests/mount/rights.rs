@@ -39,7 +39,7 @@ fn make_roots_own(path: &Path) {
 }
 
 #[test]
-fn who_makes_a_file_never_gets_one_that_somebody_else_made_meanwhile() {
+fn the_maker_of_a_file_never_gets_one_that_another_user_made_meanwhile() {
     let time = Duration::from_secs(if testkit::is_full() { 60 } else { 2 });
     shared(|source, mount| {
         let stop = AtomicBool::new(false);
@@ -71,7 +71,7 @@ fn who_makes_a_file_never_gets_one_that_somebody_else_made_meanwhile() {
 }
 
 #[test]
-fn in_a_sticky_folder_nobody_takes_away_what_came_in_the_place_of_his_file() {
+fn in_a_sticky_folder_no_user_removes_the_replacement_of_their_file() {
     shared(|source, mount| {
         in_a_thread_of_nobody(|| {
             for name in ["removed", "moved", "replaced", "by"] {
@@ -97,7 +97,7 @@ fn in_a_sticky_folder_nobody_takes_away_what_came_in_the_place_of_his_file() {
 }
 
 #[test]
-fn what_a_mount_tells_of_itself_is_for_its_owner_and_root() {
+fn the_statistics_of_a_mount_are_for_its_owner_and_root() {
     shared(|_, mount| {
         let root = mount.parent().unwrap();
         let mut value = vec![0; 65536];

@@ -372,7 +372,7 @@ fn an_ordinary_user_mounts_an_image() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_mounted() {
+fn contradictory_options_are_refused_before_anything_is_mounted() {
     let Some(scene) = Scene::new() else { return };
     scene.make_image("2048", "126976", &[]);
     for (options, says) in [

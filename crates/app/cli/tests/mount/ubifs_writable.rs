@@ -147,7 +147,7 @@ fn content(bytes: usize, seed: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_programs_do_to_files_is_there_at_the_next_mount() {
+fn changes_of_files_are_there_at_the_next_mount() {
     for members in [1, 2] {
         let Some(mut scene) = Scene::new(members) else {
             return;
@@ -236,7 +236,7 @@ fn what_programs_do_to_files_is_there_at_the_next_mount() {
 }
 
 #[test]
-fn what_was_synced_is_there_after_the_daemon_is_killed_and_all_of_it_after_sigterm() {
+fn synced_data_survives_a_kill_and_all_data_a_sigterm() {
     let Some(mut scene) = Scene::new(2) else { return };
     scene.mount("rw");
     let root = scene.path("mountpoint");
@@ -394,7 +394,7 @@ fn an_unmount_that_could_not_write_everything_fails_and_says_what_is_lost() {
     let unmounted = scene.unmount();
     let said = String::from_utf8_lossy(&unmounted.stderr);
     assert_eq!(unmounted.status.code(), Some(2), "{said}");
-    for words in ["the mount is gone", "what was synced is on the medium", "LEB "] {
+    for words in ["the mount is gone", "synced data is on the medium", "LEB "] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_synced_is_there(&mut scene);
@@ -431,7 +431,7 @@ fn a_mount_in_the_foreground_whose_writer_failed_exits_with_2() {
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(2), "{signal:?}: {said}");
         assert!(
-            said.contains("what was synced is on the medium"),
+            said.contains("synced data is on the medium"),
             "{signal:?}: {said}"
         );
         assert_synced_is_there(&mut scene);
@@ -466,13 +466,13 @@ fn an_unmount_from_another_process_namespace_waits_for_the_daemon_and_tells_how_
         scene.pid = None;
         let code = if fails { 2 } else { 0 };
         assert_eq!(output.status.code(), Some(code), "{said}");
-        assert_eq!(said.contains("what was synced is on the medium"), fails, "{said}");
+        assert_eq!(said.contains("synced data is on the medium"), fails, "{said}");
     }
 }
 
 /// `sync` on the mount point covers all files; unsynced data is written in the background.
 #[test]
-fn a_sync_of_the_mountpoint_and_the_work_beside_it_write_what_nobody_synced() {
+fn a_sync_of_the_mountpoint_and_periodic_work_write_unsynced_data() {
     let Some(mut scene) = Scene::new(1) else { return };
     scene.mount("rw");
     let root = scene.path("mountpoint");

@@ -158,7 +158,7 @@ fn slow(server: &Server) {
 }
 
 #[test]
-fn what_can_not_be_measured_is_refused_with_a_sentence() {
+fn impossible_measurements_are_refused_with_a_sentence() {
     let server = Server::start();
     let run = |preset: &str, directory: &str| {
         let body = serde_json::json!({"preset": preset, "directory": directory}).to_string();

@@ -179,7 +179,7 @@ fn settings_are_saved_and_wrong_ones_are_named_at_their_field() {
 }
 
 #[test]
-fn screen_readers_are_told_roles_names_and_values() {
+fn screen_readers_get_roles_names_and_values() {
     let Some((_server, mut browser)) = opened() else {
         return;
     };

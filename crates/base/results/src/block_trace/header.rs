@@ -68,6 +68,20 @@ pub struct TracedDevice {
     pub scheduler: Option<String>,
 }
 
+impl TracedDevice {
+    /// A device of which only the name is known; an empty name is unknown, too.
+    #[must_use]
+    pub const fn named(device: DeviceNumber, name: String) -> Self {
+        Self {
+            device,
+            name,
+            sectors: None,
+            file_system: None,
+            scheduler: None,
+        }
+    }
+}
+
 /// Capture method of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -48,6 +48,32 @@ pub struct Request {
 }
 
 impl Request {
+    /// A request of which only the place is known; fill in the rest by struct update.
+    #[must_use]
+    pub fn at(device: DeviceNumber, operation: Operation, sector: u64, bytes: u64) -> Self {
+        let run = Run::unknown(sector, bytes);
+        Self {
+            id: 0,
+            device,
+            sector,
+            bytes,
+            operation,
+            flags: RequestFlags::default(),
+            priority: None,
+            queued_ns: None,
+            inserted_ns: None,
+            issued_ns: None,
+            completed_ns: None,
+            status: None,
+            in_flight: None,
+            hardware_queue: None,
+            submitter: None,
+            mode: IoMode::Unknown,
+            command: None,
+            runs: if bytes > 0 { vec![run] } else { Vec::new() },
+        }
+    }
+
     /// The earliest known time, by which a trace is ordered.
     #[must_use]
     pub fn first_ns(&self) -> Option<u64> {

@@ -7,7 +7,7 @@ use super::{Case, File, Scene, caller, cases};
 pub fn cases<F: FileSystem>() -> Vec<Case<F>> {
     cases![F:
         a_handle_writes_to_its_file_after_another_took_the_name,
-        a_name_made_anew_is_another_file,
+        a_recreated_name_is_another_file,
         an_exchange_of_names_leaves_handles_on_their_files,
         a_rename_of_the_folder_leaves_handles_on_their_files,
         a_file_without_a_name_can_be_cut_synced_and_read,
@@ -45,7 +45,7 @@ fn a_handle_writes_to_its_file_after_another_took_the_name<F: FileSystem>(scene:
     assert_eq!(content(scene, b"name"), b"new too");
 }
 
-fn a_name_made_anew_is_another_file<F: FileSystem>(scene: &Scene<'_, F>) {
+fn a_recreated_name_is_another_file<F: FileSystem>(scene: &Scene<'_, F>) {
     let old = scene.create(b"name");
     scene.write(old, 0, b"of the old one");
     assert_eq!(scene.file_system.unlink(&caller(), Ino::ROOT, b"name"), Ok(()));

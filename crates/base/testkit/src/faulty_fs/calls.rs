@@ -22,12 +22,14 @@ impl<F: FileSystem> FaultyFs<F> {
     }
 
     fn check(&self, call: Call, ino: Ino) -> FsResult<()> {
+        self.faults.wait();
         self.faults.strike(call, Some(ino)).map_or(Ok(()), Err)
     }
 }
 
 impl<F: FileSystem> FileSystem for FaultyFs<F> {
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
+        self.faults.wait();
         let outcome = match self.faults.arrive(ino, offset, data.len(), mode) {
             Some(error) => Err(error),
             None => self.make_write(ino, handle, offset, data, mode),
@@ -37,6 +39,7 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.faults.wait();
         let entry = self.known(self.inner.lookup(parent, name));
         let action = self.faults.lock().after_lookup.take();
         if let Some(Action(action)) = action {
@@ -98,6 +101,7 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
     }
 
     fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
+        self.faults.wait();
         self.inner.open(ino, flags, privileges)
     }
 
@@ -109,6 +113,7 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         node: NewNode,
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
+        self.faults.wait();
         let (entry, opened) = self.inner.create(caller, parent, name, node, flags)?;
         Ok((self.known(Ok(entry))?, opened))
     }

@@ -1,7 +1,7 @@
 //! [`FaultyFs`]: injects faults, blocks writes and models power cuts over any file system, and records the calls.
 //!
 //! Faults are set while it runs, through [`Faults`], which outlives the file system. A [`Call`] fails once or for ever,
-//! for one file or for all. If it [models power cuts](FaultyFs::with_power_cuts), it keeps the content that each file
+//! for one file or for all; all calls can be delayed. If it [models power cuts](FaultyFs::with_power_cuts), it keeps the content that each file
 //! would have after one: the ranges of synchronous writes, and whole files and folders at each successful sync.
 //!
 //! Faults and durability are those of the file system below; data that a layer above has acknowledged and not passed
@@ -113,6 +113,8 @@ struct State {
     in_flight: HashSet<Ino>,
     overlaps: usize,
     after_lookup: Option<Action>,
+    /// Time that each delayed call takes longer.
+    delay: Duration,
 }
 
 impl State {
@@ -197,6 +199,7 @@ impl<F: FileSystem> FaultyFs<F> {
 
     /// Makes a sync of a file, after which all of it is durable.
     fn make_sync(&self, ino: Ino, sync: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
+        self.faults.wait();
         self.faults.lock().syncs += 1;
         if let Some(error) = self.faults.strike(Call::Sync, Some(ino)) {
             return Err(error);
@@ -268,6 +271,11 @@ impl Faults {
     /// Runs `action` between the next lookup below and its return.
     pub fn after_lookup(&self, action: impl FnOnce() + Send + 'static) {
         self.lock().after_lookup = Some(Action(Box::new(action)));
+    }
+
+    /// Makes each lookup, getattr, create, open, read, write, flush and sync take this much longer from here on.
+    pub fn delay(&self, time: Duration) {
+        self.lock().delay = time;
     }
 
     /// Blocks writes from here on.
@@ -344,6 +352,14 @@ impl Faults {
 
     fn strike(&self, call: Call, ino: Option<Ino>) -> Option<FsError> {
         self.lock().strike(call, ino)
+    }
+
+    /// Sleeps for the delay of a call.
+    fn wait(&self) {
+        let time = self.lock().delay;
+        if !time.is_zero() {
+            std::thread::sleep(time);
+        }
     }
 
     /// Records a write, blocks it while the gate is closed, and returns the error to inject.

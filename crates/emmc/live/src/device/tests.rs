@@ -108,6 +108,22 @@ fn device_with_way() -> (LiveDevice<SleptTime>, SleptTime) {
     (device, time)
 }
 
+/// A real clock, 100 times as fast: the write above takes 998.2 us of the card's time, and the latencies of a rehearsal are
+/// limited in real time.
+#[test]
+fn a_card_at_a_scale_keeps_the_time_of_its_own_clock() {
+    let clock = RealClock::punctual().at_scale("100".parse().unwrap());
+    let device = LiveDevice::new(&setup(false), Store::memory(64 << 20).unwrap(), clock).unwrap();
+    let (outer, before) = (std::time::Instant::now(), clock.now());
+    device.write(0, &[1; 4096]).unwrap();
+    let passed = clock.now().saturating_sub(before);
+    let outer = u64::try_from(outer.elapsed().as_nanos()).unwrap();
+    assert!((998_200..=outer * 100 + 100).contains(&passed.0), "{passed}");
+    let statistics = device.statistics();
+    assert!(statistics.card_time >= before + passed, "{statistics:?}");
+    assert_eq!(statistics.outcome.writes.requests, 1);
+}
+
 #[test]
 fn a_rehearsal_takes_its_fixed_time_and_leaves_the_store_as_it_is() {
     let (device, time) = device(false);

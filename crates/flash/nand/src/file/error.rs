@@ -54,7 +54,8 @@ pub enum FileError {
     /// The file size is not a whole number of blocks.
     #[error(
         "{}: {found} bytes are no whole number of blocks of {block_bytes} bytes: the geometry or the size of OOB areas is \
-         wrong, or the image is truncated", path.display()
+         wrong, or the image is truncated; a copy that `truncate -s {}` has filled up can be read", path.display(),
+        found.div_ceil(*block_bytes) * block_bytes
     )]
     PartialBlock {
         /// The image.
@@ -65,7 +66,10 @@ pub enum FileError {
         block_bytes: u64,
     },
     /// The length of the image differs from that in its side-car.
-    #[error("{}: the image has {found} bytes, the chip by its side-car {expected}", path.display())]
+    #[error(
+        "{}: the image has {found} bytes, the chip by its side-car {expected}; move {} away to read the image without it",
+        path.display(), sidecar_path(path).display()
+    )]
     Length {
         /// The image.
         path: PathBuf,

@@ -143,6 +143,12 @@ impl FileNand {
         self.cells().kind
     }
 
+    /// Whether the state of the chip comes from a side-car. Without one, an image tells only the programmed data.
+    #[must_use]
+    pub fn has_sidecar(&self) -> bool {
+        self.cells().sidecar.is_some()
+    }
+
     /// Bytes that the last block of a truncated image lacks; they read as erased. `None` for a whole image.
     #[must_use]
     pub fn missing_bytes(&self) -> Option<u64> {

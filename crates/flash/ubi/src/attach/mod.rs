@@ -294,6 +294,12 @@ impl<N: Nand> Scanned<N> {
         select::was_written_whole(&self.survey, &mut self.nand, candidate.peb)
     }
 
+    /// The sequence number of a candidate; `None` if its header can't be read any more.
+    pub fn sequence_number(&mut self, candidate: &Candidate) -> Result<Option<u64>, NandError> {
+        let header = select::vid_header(&self.survey, &mut self.nand, candidate.peb)?;
+        Ok(header.map(|header| header.sequence_number))
+    }
+
     /// Whether the data area of a candidate is blank.
     pub fn is_blank(&mut self, candidate: &Candidate) -> Result<bool, NandError> {
         let behind = self.survey.behind_headers(&mut self.nand, candidate.peb)?;

@@ -164,6 +164,15 @@ impl<N: Nand> Unwritten<N> {
         self.put_mark(epoch.get(), MARK_OF_ARRAY)
     }
 
+    /// Waits until everything written survives a crash of the host, if there is one.
+    pub fn sync_host(&mut self) -> Result<(), AttachError> {
+        if self.core.frozen.is_some() || self.core.nand.host().is_none() {
+            return Ok(());
+        }
+        let synced = self.core.sync();
+        synced.map_err(|trouble| self.error(&trouble))
+    }
+
     /// Marks a member that is attached without its array.
     pub(crate) fn mark_alone(&mut self, epoch: u64) -> Result<(), AttachError> {
         self.put_mark(epoch, MARK_OF_ONE)

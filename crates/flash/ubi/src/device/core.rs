@@ -350,18 +350,25 @@ impl<N: Nand> Core<N> {
         data: &[u8],
     ) -> Result<Peb, Trouble> {
         let mut attempt = 1;
+        // Each block has such a page at most once: it is erased before its next turn.
+        let mut not_erased = 0;
         loop {
             let peb = self.take_free()?;
             match self.write_into(peb, header, offset, data) {
                 Ok(()) => return Ok(peb),
+                // Left by a power cut during an erase, by a crash of the host that lost the header of a block and kept
+                // its data, or by a program that left no trace except in the chip's own bookkeeping.
+                Err(NandError::NotErased { .. }) if not_erased < self.geometry.blocks() => {
+                    self.erase_later(peb, PebState::Erase);
+                    not_erased += 1;
+                }
                 Err(error) if attempt == ATTEMPTS => return Err(self.fatal(error)),
-                Err(error) if error.is_block_failure() => self.erase_later(peb, PebState::Torture),
-                // Left by a power cut during an erase, or by a program that left no trace except in the chip's own
-                // bookkeeping.
-                Err(NandError::NotErased { .. }) => self.erase_later(peb, PebState::Erase),
+                Err(error) if error.is_block_failure() => {
+                    self.erase_later(peb, PebState::Torture);
+                    attempt += 1;
+                }
                 Err(error) => return Err(self.fatal(error)),
             }
-            attempt += 1;
         }
     }
 

@@ -9,10 +9,10 @@ use media::{Nand, NandError, Peb, index};
 use super::core::{Core, Trouble, VolumeState, layout_volume_record};
 use super::handle::Ubi;
 use super::order::{EraseQueue, SyncOrder, UnmappedLebs};
-use super::table::VolumeTableError;
+use super::table::{OWN_BLOCKS, VolumeTableError};
 use crate::attach::{Access, AttachOptions, MemberState};
 use crate::format::volume_table::TableLimits;
-use crate::format::{Decoded, EcHeader, HEADER_BYTES};
+use crate::format::{Decoded, EcHeader, HEADER_BYTES, LAYOUT_VOLUME_LEBS};
 use crate::layout::Layout;
 use crate::peb_table::{PebState, PebTable};
 use crate::retry;
@@ -87,6 +87,27 @@ impl<N: Nand> Ubi<N> {
     }
 }
 
+/// The number of LEBs that volumes can have once a chip is formatted. Writes nothing.
+pub fn lebs_after_format(nand: &mut impl Nand) -> Result<u32, NandError> {
+    let (mut good, mut reserve) = (0_u32, bad_block_reserve(nand.geometry().blocks()));
+    for peb in nand.geometry().pebs() {
+        match nand.is_bad(peb)? {
+            true => reserve = reserve.saturating_sub(1),
+            false => good += 1,
+        }
+    }
+    Ok(good
+        .saturating_sub(LAYOUT_VOLUME_LEBS + OWN_BLOCKS)
+        .saturating_sub(reserve))
+}
+
+/// Blocks kept back for bad ones, on a chip with so many blocks and no bad one.
+fn bad_block_reserve(blocks: u32) -> u32 {
+    let per_1024 = AttachOptions::linux(Access::ReadWrite).bad_block_reserve_per_1024;
+    let reserve = u64::from(blocks) * u64::from(per_1024);
+    u32::try_from(reserve.div_ceil(1024)).unwrap_or(u32::MAX)
+}
+
 fn finish<N: Nand>(core: Core<N>, formatted: Result<(), Trouble>) -> Result<Ubi<N>, VolumeTableError> {
     match formatted {
         Ok(()) => Ok(Ubi::from_core(core)),
@@ -102,7 +123,6 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
         good_pebs: geometry.blocks(),
     };
     let attach = AttachOptions::linux(Access::ReadWrite);
-    let reserve = u64::from(geometry.blocks()) * u64::from(attach.bad_block_reserve_per_1024);
     let sync_order = SyncOrder::alone(&nand);
     Core {
         nand,
@@ -115,7 +135,7 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
         volumes: (0..limits.slots()).map(|_| None).collect(),
         layout_volume: VolumeState::new(layout_volume_record()),
         last_sequence_number: 0,
-        bad_block_reserve: u32::try_from(reserve.div_ceil(1024)).unwrap_or(u32::MAX),
+        bad_block_reserve: bad_block_reserve(geometry.blocks()),
         frozen: None,
         sync_order,
         erase_queue: EraseQueue::default(),

@@ -22,7 +22,7 @@ mod wear;
 
 pub use build::Unwritten;
 pub use change::PreparedChange;
-pub use format::FormatOptions;
+pub use format::{FormatOptions, lebs_after_format};
 pub use handle::Ubi;
 pub use static_check::LebDamage;
 pub use summary::{DeviceSummary, VolumeSummary};

@@ -16,7 +16,7 @@ use crate::format::{LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS, VolumeKind};
 use crate::peb_table::PebState;
 
 /// Blocks reserved for UBI besides the layout volume: one for wear levelling, one for atomic changes.
-const OWN_BLOCKS: u32 = 2;
+pub(crate) const OWN_BLOCKS: u32 = 2;
 
 /// Requested size of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

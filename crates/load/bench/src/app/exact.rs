@@ -2,6 +2,8 @@
 //!
 //! All arithmetic is on integers: the same seed gives the same numbers on every machine.
 
+use serde::Deserialize;
+
 use crate::random::Random;
 
 /// One bucket of a distribution: numbers above one bound, up to another, and their weight.
@@ -16,7 +18,8 @@ pub struct Bucket {
 }
 
 /// The property that is preserved when numbers are adjusted to meet their total.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Keep {
     /// Each number stays in its bucket: the shares are published.
     Buckets,

@@ -1,6 +1,6 @@
 //! Phone applications as workloads: generators that meet the published characteristics exactly.
 //!
-//! A generator is a table (see [`Application`]) and a pure function of seed and scale that generates a trace from it;
+//! A generator is a table (see [`Application`] and `apps/*.toml`) and a pure function of seed and scale that generates a trace from it;
 //! the replayer runs the trace. Each number of a table is labelled published, derived, or assumed. Everything that a
 //! source states is a [`Claim`], and [`Application::check`] compares any measured trace with all claims: the tests do
 //! so for the generated trace, and for the calls that actually reached a file system.
@@ -12,13 +12,11 @@
 //! other, one thread makes all calls, and values that the sources do not give are borrowed or guessed, with the
 //! reason in the label.
 
-mod blocks;
-mod calls;
 mod describe;
 mod exact;
 mod generate;
+mod load;
 mod run;
-mod shapes;
 mod statistics;
 mod table;
 
@@ -32,7 +30,7 @@ pub use table::{
 
 /// All applications, those recorded as calls on files first.
 pub fn applications() -> impl Iterator<Item = &'static Application> {
-    calls::APPLICATIONS.iter().chain(&blocks::APPLICATIONS)
+    load::APPLICATIONS.iter()
 }
 
 /// Looks up an application by name.

@@ -8,12 +8,14 @@ use std::collections::{HashMap, VecDeque};
 use results::call_trace::{Action, Handle, Trace};
 use results::nearest_f64;
 
-use super::blocks::DATA_START_BYTES;
 use super::generate::Scale;
 use super::table::{Application, Claim, Direction, Relation, Statistic};
 
 /// Number of interleaved streams that are recognized in one file.
 const STREAMS: usize = 8;
+
+/// File data of the partition of `apps/blocks.toml` starts here.
+const DATA_START_BYTES: u64 = 48 << 20;
 
 const LARGE_BYTES: u64 = 256 << 10;
 const SMALL_BYTES: u64 = 4096;

@@ -3,11 +3,20 @@
 use std::fmt;
 
 use results::call_trace::Layer;
+use serde::Deserialize;
 
 use super::exact::{Bucket, Keep};
+use super::load::{kept_list, kept_text};
+
+/// A text of a table.
+pub type Text = &'static str;
+
+/// A list of a table.
+pub type List<T> = &'static [T];
 
 /// The origin of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// Stated in the source.
     Published,
@@ -36,42 +45,21 @@ impl fmt::Display for Origin {
 }
 
 /// A number and its origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Labelled<T> {
     /// The number.
     pub value: T,
     /// How the number is known.
     pub origin: Origin,
     /// The place in the source, or the reason for the choice.
-    pub reason: &'static str,
-}
-
-pub(super) const fn published<T: Copy>(value: T, reason: &'static str) -> Labelled<T> {
-    Labelled {
-        value,
-        origin: Origin::Published,
-        reason,
-    }
-}
-
-pub(super) const fn derived<T: Copy>(value: T, reason: &'static str) -> Labelled<T> {
-    Labelled {
-        value,
-        origin: Origin::Derived,
-        reason,
-    }
-}
-
-pub(super) const fn assumed<T: Copy>(value: T, reason: &'static str) -> Labelled<T> {
-    Labelled {
-        value,
-        origin: Origin::Assumed,
-        reason,
-    }
+    #[serde(deserialize_with = "kept_text")]
+    pub reason: Text,
 }
 
 /// The direction of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// Reads.
     Read,
@@ -80,7 +68,8 @@ pub enum Direction {
 }
 
 /// The distribution of sizes or gaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Spread {
     pub(super) buckets: &'static [Bucket],
     pub(super) keep: Keep,
@@ -88,21 +77,25 @@ pub struct Spread {
 }
 
 /// The order of sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Random.
+    #[default]
     Shuffled,
     /// Runs of N requests of the largest size, as when large files are written; the other sizes between the runs.
     LargestInRuns(usize),
 }
 
 /// The target of a stream's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// Existing files of a folder, each open from its first use to the end.
     Files {
         /// Name of the folder.
-        folder: &'static str,
+        #[serde(deserialize_with = "kept_text")]
+        folder: Text,
         /// Number of files.
         count: u64,
         /// Total size of all files.
@@ -111,7 +104,8 @@ pub enum Place {
     /// A file that is created, written from its start, and synced before it is closed.
     NewFile {
         /// Its name.
-        name: &'static str,
+        #[serde(deserialize_with = "kept_text")]
+        name: Text,
     },
     /// A part of the partition, for block requests.
     Region {
@@ -123,10 +117,12 @@ pub enum Place {
 }
 
 /// Requests of one kind. All counts are for the whole run at scale 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Stream {
     /// The stream's name.
-    pub name: &'static str,
+    #[serde(deserialize_with = "kept_text")]
+    pub name: Text,
     /// Whether the stream reads or writes.
     pub direction: Direction,
     /// Number of requests.
@@ -144,7 +140,8 @@ pub struct Stream {
 }
 
 /// A statement of the source about the whole application.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The statistic.
     pub statistic: Statistic,
@@ -155,7 +152,8 @@ pub struct Claim {
 }
 
 /// How the source bounds a value.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Relation {
     /// The value, to this precision (half a unit of its last digit).
     Within(f64),
@@ -166,7 +164,8 @@ pub enum Relation {
 }
 
 /// A statistic of a trace. Percentages are of the number of reads and writes unless stated otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Statistic {
     /// Number of reads and writes.
     Requests,
@@ -243,18 +242,23 @@ impl Statistic {
 }
 
 /// An application: its layer, its streams, the timing of its requests, and the claims of its source.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Application {
     /// The name on the command line.
-    pub name: &'static str,
+    #[serde(deserialize_with = "kept_text")]
+    pub name: Text,
     /// The user's activity.
-    pub title: &'static str,
+    #[serde(deserialize_with = "kept_text")]
+    pub title: Text,
     /// The layer at which the requests were recorded; the two layers are never mixed.
     pub layer: Layer,
     /// The publication.
-    pub source: &'static str,
+    #[serde(deserialize_with = "kept_text")]
+    pub source: Text,
     /// The source's statements.
-    pub claims: &'static [Claim],
+    #[serde(deserialize_with = "kept_list")]
+    pub claims: List<Claim>,
     /// Time from the first request to the last.
     pub duration_ms: Labelled<u64>,
     /// Times between requests, scaled by one factor to meet the duration.
@@ -262,7 +266,8 @@ pub struct Application {
     /// Whether block requests go through the page cache instead of direct I/O. System calls are always buffered.
     pub buffered: Labelled<bool>,
     /// The streams of requests.
-    pub streams: &'static [Stream],
+    #[serde(deserialize_with = "kept_list")]
+    pub streams: List<Stream>,
     /// The default scale of a run: under a minute at 50 MB/s.
     pub usual_scale_ppm: u64,
 }

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::spec::{
-    AccessAdvice, Cache, DataPattern, Engine, FileSpec, FinalSync, Mode, Order, Pattern, Rate, Sharing,
+    AccessAdvice, Cache, DataPattern, Engine, FileSpec, FinalSync, Order, Pattern, Rate, Sharing, SyncKind,
     WriteTarget,
 };
 
@@ -159,16 +159,16 @@ impl Section {
         if spec.mode.is_direct() {
             self.put("direct", 1);
         }
-        match spec.mode {
-            Mode::Sync | Mode::DirectSync => self.put("sync", "sync"),
-            Mode::DataSync | Mode::DirectDataSync => self.put("sync", "dsync"),
-            Mode::Fsync | Mode::DirectFsync | Mode::MmapSync => self.put("fsync", spec.sync_every),
-            Mode::Fdatasync | Mode::DirectFdatasync => self.put("fdatasync", spec.sync_every),
-            Mode::MmapAsync => self.comment("fio has no msync with MS_ASYNC: this job syncs no record"),
-            Mode::Fbarrier | Mode::Fdatabarrier => {
+        match spec.mode.sync {
+            SyncKind::None => {}
+            SyncKind::Sync => self.put("sync", "sync"),
+            SyncKind::DataSync => self.put("sync", "dsync"),
+            SyncKind::Fsync | SyncKind::Msync => self.put("fsync", spec.sync_every),
+            SyncKind::Fdatasync => self.put("fdatasync", spec.sync_every),
+            SyncKind::MsyncAsync => self.comment("fio has no msync with MS_ASYNC: this job syncs no record"),
+            SyncKind::Fbarrier | SyncKind::Fdatabarrier => {
                 self.comment("fio has no barriers: this job syncs no record");
             }
-            Mode::Buffered | Mode::Direct | Mode::Mmap => {}
         }
         match spec.final_sync {
             FinalSync::Timed if spec.pattern.writes() => self.put("end_fsync", 1),
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
     use crate::fio::import;
-    use crate::spec::TimeLimit;
+    use crate::spec::{Mode, TimeLimit};
 
     fn exported(change: impl FnOnce(&mut FileSpec)) -> String {
         let mut spec = FileSpec::plain(PathBuf::from("/d"), Pattern::RandomWrite, 4096, 1 << 20);
@@ -289,14 +289,14 @@ mod tests {
     #[test]
     fn what_fio_can_not_do_is_said_in_the_file() {
         assert!(exported(|spec| spec.overlap_percent = 10).contains("; fio can't repeat 10 %"));
-        assert!(exported(|spec| spec.mode = Mode::MmapAsync).contains("; fio has no msync with MS_ASYNC"));
+        assert!(exported(|spec| spec.mode = Mode::MMAP_ASYNC).contains("; fio has no msync with MS_ASYNC"));
     }
 
     #[test]
     fn an_exported_job_comes_back_as_the_workload_it_was() {
         let text = exported(|spec| {
             spec.threads = 2;
-            spec.mode = Mode::DirectSync;
+            spec.mode = Mode::DIRECT_SYNC;
             spec.order = Order::WithReplacement;
             spec.cache = Cache::Cold;
             spec.write_target = WriteTarget::ExistingFile;
@@ -307,7 +307,7 @@ mod tests {
         });
         let passes = exported(|spec| {
             spec.passes = 3;
-            spec.mode = Mode::Fdatasync;
+            spec.mode = Mode::FDATASYNC;
             spec.sync_every = 16;
         });
         let step = import("x", &passes).expect(&passes).job.steps.remove(0);

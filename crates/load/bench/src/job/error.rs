@@ -2,9 +2,8 @@
 
 use std::io;
 
+use results::words::nearest;
 use thiserror::Error;
-
-use crate::words::nearest;
 
 /// The error of a job. Nothing was touched.
 #[derive(Debug, Error)]

@@ -1,5 +1,7 @@
 //! Jobs that ship with the program.
 
+use results::words::expected;
+
 use super::error::JobError;
 
 /// A job that ships with the program, as TOML like a user's own.
@@ -41,6 +43,6 @@ pub fn preset(name: &str) -> Result<Preset, JobError> {
         .find(|preset| preset.name == name)
         .ok_or_else(|| JobError::NoSuchPreset {
             name: name.to_owned(),
-            known: PRESETS.map(|preset| preset.name).join(", "),
+            known: expected(name, &PRESETS.map(|preset| preset.name)),
         })
 }

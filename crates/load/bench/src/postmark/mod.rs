@@ -26,9 +26,10 @@ use serde::{Deserialize, Serialize};
 use self::phases::Run;
 use self::plan::Plan;
 use crate::error::BenchError;
-use crate::file::{OperationOutcome, unix_ns};
+use crate::file::unix_ns;
+use crate::file_outcome::OperationOutcome;
 use crate::prepare::check_bytes;
-use crate::processor::{ProcessorSnapshot, ProcessorUse, WorkerUse};
+use crate::processor::{ProcessorUse, UsageWindow, WorkerUse};
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 
@@ -237,16 +238,13 @@ pub fn run(
         progress,
         stop,
     };
-    let (before, worker_before) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
+    let usage = UsageWindow::begin();
     run.phases(plan)?;
-    let (after, worker_after) = (ProcessorSnapshot::take(), WorkerUse::of_this_thread());
+    let usage = usage.end();
     let mut outcome = run.outcome;
     outcome.samples()?;
-    outcome.processor = after.zip(before).and_then(|(after, before)| after.since(&before));
-    outcome.worker = worker_after
-        .zip(worker_before)
-        .map(|(after, before)| after.since(before));
-    outcome.leftover = scratch.remove().err().map(|error| error.to_string());
+    (outcome.processor, outcome.worker) = usage;
+    outcome.leftover = scratch.remove();
     Ok(outcome)
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use results::call_trace::{Handle, Layer, Name, Trace};
@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::prepare::IMAGE;
 use super::{DirectIo, ReplaySpec};
 use crate::error::BenchError;
-use crate::worker::Counter;
+use crate::threads::Shared;
 
 /// State shared by all threads.
 pub struct ReplayContext<'run> {
@@ -29,9 +29,8 @@ pub struct ReplayContext<'run> {
     /// True if the file system refused `O_DIRECT` for the image.
     pub image_is_buffered: bool,
     slots: Vec<Mutex<Option<Arc<OwnedFd>>>>,
-    stop: &'run AtomicBool,
-    failed: AtomicBool,
-    done: Vec<Counter>,
+    /// Progress in calls.
+    pub shared: Shared<'run>,
 }
 
 impl<'run> ReplayContext<'run> {
@@ -63,27 +62,12 @@ impl<'run> ReplayContext<'run> {
             image,
             image_is_buffered,
             slots: (0..trace.handle_count()).map(|_| Mutex::new(None)).collect(),
-            stop,
-            failed: AtomicBool::new(false),
-            done: plan.replay_threads.iter().map(|_| Counter::default()).collect(),
+            shared: Shared::new(plan.replay_threads.len(), stop),
         })
     }
 
     pub fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
-    }
-
-    /// Stops all threads after one of them failed.
-    pub fn fail(&self) {
-        self.failed.store(true, Ordering::Relaxed);
-        self.tracker.wake_all();
-    }
-
-    pub fn done_calls(&self) -> u64 {
-        self.done
-            .iter()
-            .map(|counter| counter.0.load(Ordering::Relaxed))
-            .sum()
+        self.shared.is_over()
     }
 
     pub fn path(&self, name: Name) -> Result<&Path, Errno> {
@@ -93,11 +77,6 @@ impl<'run> ReplayContext<'run> {
     /// The image of a block trace.
     pub fn image(&self) -> Option<Arc<OwnedFd>> {
         self.image.clone()
-    }
-
-    /// Only the thread itself writes its counter.
-    pub fn count_done(&self, replay_thread: usize, calls: u64) {
-        self.done[replay_thread].0.store(calls, Ordering::Relaxed);
     }
 
     fn slot(&self, handle: Handle) -> Option<&Mutex<Option<Arc<OwnedFd>>>> {

@@ -25,10 +25,8 @@ mod syscall;
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{OnceLock, mpsc};
-use std::thread;
-use std::time::Duration;
 
 use results::call_trace::{Layer, Trace};
 use rustix::time::{ClockId, clock_gettime};
@@ -36,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use self::context::ReplayContext;
 use self::plan::Plan;
-use self::replay_thread::{ReplayThread, ThreadOutcome};
+use self::replay_thread::ReplayThread;
 use crate::cache;
 use crate::error::BenchError;
 use crate::file::unix_ns;
@@ -44,14 +42,11 @@ use crate::prepare::check_bytes;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::spec::Cache;
-use crate::start_barrier::StartBarrier;
+use crate::threads::PROGRESS_EVERY;
 use crate::window::{CountCalls, Moved, Window};
 
 pub use self::outcome::{CallError, KindOutcome, Replay, ReplayOutcome};
 pub(crate) use self::replay_thread::BUFFERED;
-
-/// Largest interval between progress reports and checks of the stop flag.
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// Descriptors that the process needs in addition to the trace's.
 const DESCRIPTORS_OF_OURS: u64 = 64;
@@ -153,11 +148,10 @@ pub fn run(
         let context = ReplayContext::new(trace, spec, &plan, scratch.path(), stop)?;
         measure(&context, &mut outcome, progress)?;
     }
-    if spec.keep_files {
-        outcome.kept_directory = Some(scratch.keep());
-    } else {
-        outcome.leftover = scratch.remove().err().map(|error| error.to_string());
-    }
+    (outcome.kept_directory, outcome.leftover) = match spec.keep_files {
+        true => (Some(scratch.keep()), None),
+        false => (None, scratch.remove()),
+    };
     Ok(outcome)
 }
 
@@ -227,50 +221,38 @@ fn measure(
     outcome: &mut ReplayOutcome,
     progress: &dyn Progress,
 ) -> Result<(), BenchError> {
-    let replay_threads = &context.plan.replay_threads;
     let total = u64::try_from(context.trace.calls.len()).unwrap_or(u64::MAX);
-    let barrier = StartBarrier::new();
-    let start = OnceLock::new();
-    let (finished, results) = mpsc::channel();
-    let window = Window::prepare(context.root_path, CountCalls::No);
-    let (answers, counted) = thread::scope(|scope| {
-        let mut count = 0;
-        for (index, calls) in (0_u32..).zip(replay_threads) {
-            let (barrier, start, finished) = (&barrier, &start, finished.clone());
-            let spawned = thread::Builder::new()
-                .name(format!("replay-{index}"))
-                .stack_size(STACK_BYTES)
-                .spawn_scoped(scope, move || {
-                    let replay_thread = ReplayThread::new(context, index, calls);
-                    if !barrier.wait() {
-                        return;
-                    }
-                    let start = *start.get().expect("it is set before the barrier opens");
-                    let answer = replay_thread.run(start);
-                    if answer.is_err() {
-                        context.fail();
-                    }
-                    // The receiver outlives the scope, so this cannot fail.
-                    let _ = finished.send(answer);
-                });
-            if let Err(source) = spawned {
-                barrier.cancel();
-                return Err(BenchError::Thread {
-                    worker: index,
-                    source,
-                });
+    let shared = &context.shared;
+    let start = &OnceLock::new();
+    let threads = (0_u32..).zip(&context.plan.replay_threads);
+    let work = threads.map(|(index, calls)| {
+        move || {
+            let replay_thread = ReplayThread::new(context, index, calls);
+            if !shared.wait() {
+                return Ok(None);
             }
-            count += 1;
+            let start = *start.get().expect("it is set before the barrier opens");
+            replay_thread.run(start).map(Some)
         }
-        barrier.wait_for(count);
-        outcome.started_unix_ns = unix_ns();
-        let running = window.begin();
+    });
+    let window = Window::prepare(context.root_path, CountCalls::No);
+    let ready = || {
+        let began = (unix_ns(), window.begin());
         let _ = start.set(clock_gettime(ClockId::Monotonic));
-        barrier.open();
-        let answers = collect(context, count, total, &results, progress);
-        Ok::<_, BenchError>((answers, running.finish()))
-    })?;
-    let answers: Vec<ThreadOutcome> = answers.into_iter().collect::<Result<_, _>>()?;
+        began
+    };
+    let watch = |_: &mut _| {
+        progress.advance(Phase::Measure, shared.done(), total);
+        if context.stopped() {
+            context.tracker.wake_all();
+        }
+        PROGRESS_EVERY
+    };
+    let ((started_unix_ns, running), answers) =
+        shared.run(("replay", STACK_BYTES), work.collect(), ready, watch)?;
+    let counted = running.finish();
+    progress.advance(Phase::Measure, shared.done(), total);
+    outcome.started_unix_ns = started_unix_ns;
     outcome.complete = !context.stopped() && context.trace.complete;
     for answer in answers {
         outcome.merge(answer);
@@ -282,34 +264,6 @@ fn measure(
         written_bytes,
     });
     Ok(())
-}
-
-fn collect(
-    context: &ReplayContext<'_>,
-    count: u32,
-    total: u64,
-    results: &mpsc::Receiver<Result<ThreadOutcome, BenchError>>,
-    progress: &dyn Progress,
-) -> Vec<Result<ThreadOutcome, BenchError>> {
-    let mut answers = Vec::new();
-    for _ in 0..count {
-        let answer = loop {
-            match results.recv_timeout(PROGRESS_EVERY) {
-                Ok(answer) => break answer,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    progress.advance(Phase::Measure, context.done_calls(), total);
-                    if context.stopped() {
-                        context.tracker.wake_all();
-                    }
-                }
-                // Only a thread that panicked ends without an answer; the scope propagates the panic.
-                Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
-            }
-        };
-        answers.push(answer);
-    }
-    progress.advance(Phase::Measure, context.done_calls(), total);
-    answers
 }
 
 /// Name of the layer in records.

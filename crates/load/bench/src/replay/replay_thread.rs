@@ -1,6 +1,7 @@
 //! One thread of a replay: makes its calls in order, at their due time or as soon as possible, and times each.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use results::LatencyHistogram;
@@ -41,7 +42,7 @@ pub struct ThreadOutcome {
 /// One thread of a replay.
 pub struct ReplayThread<'run> {
     context: &'run ReplayContext<'run>,
-    index: usize,
+    index: u32,
     calls: &'run [u32],
     buffers: Buffers,
     outcome: ThreadOutcome,
@@ -51,7 +52,7 @@ impl<'run> ReplayThread<'run> {
     pub fn new(context: &'run ReplayContext<'run>, index: u32, calls: &'run [u32]) -> Self {
         Self {
             context,
-            index: usize::try_from(index).expect("lanes are in memory"),
+            index,
             calls,
             buffers: Buffers::new(context.spec.seed.wrapping_add(u64::from(index) << 32)),
             outcome: ThreadOutcome::default(),
@@ -62,6 +63,7 @@ impl<'run> ReplayThread<'run> {
     pub fn run(mut self, start: Timespec) -> Result<ThreadOutcome, BenchError> {
         let before = WorkerUse::of_this_thread();
         let context = self.context;
+        let done = context.shared.done_by(self.index);
         // The kernel may otherwise wake a sleeping thread 50 us late, to save power.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let first_ns = context.trace.calls.first().map_or(0, |call| call.at_ns);
@@ -80,12 +82,11 @@ impl<'run> ReplayThread<'run> {
             for need in context.plan.needs(*place) {
                 context.tracker.pass(need.resource);
             }
-            context.count_done(self.index, number);
+            // Only this thread writes the counter.
+            done.store(number, Ordering::Relaxed);
         }
         self.outcome.elapsed_ns = since_ns(start);
-        self.outcome.usage = WorkerUse::of_this_thread()
-            .zip(before)
-            .map(|(now, before)| now.since(before));
+        self.outcome.usage = WorkerUse::of_this_thread_since(before);
         Ok(self.outcome)
     }
 

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 
 use results::call_trace::{Action, Handle, Layer, OpenFlags, Outcome, Trace};
 
-use formats::calls::{Format, NAMES, ReadOptions, detect, parse};
+use formats::calls::{Format, ReadOptions, detect, parse, words};
 
 use super::*;
 use crate::Measurement;
@@ -402,7 +403,7 @@ const SAMPLES: [(Format, &str); 5] = [
 /// error.
 #[test]
 fn no_trace_panics_in_reader_or_plan() {
-    let words = [
+    let pieces = [
         "<unfinished ...>",
         "\"",
         "(",
@@ -426,8 +427,8 @@ fn no_trace_panics_in_reader_or_plan() {
                 match random(step * 5 + 1) % 4 {
                     0 => bytes.truncate(place.max(1)),
                     1 => {
-                        let word = words[random(step * 5 + 2) % words.len()];
-                        bytes.splice(place..place, word.bytes());
+                        let piece = pieces[random(step * 5 + 2) % pieces.len()];
+                        bytes.splice(place..place, piece.bytes());
                     }
                     2 => {
                         let value = u8::try_from(random(step * 5 + 3) % 256).unwrap();
@@ -443,7 +444,7 @@ fn no_trace_panics_in_reader_or_plan() {
                     bytes.push(b'\n');
                 }
             }
-            for other in NAMES.map(|(format, _)| format) {
+            for (other, _, _) in words() {
                 let answer = parse(bytes.as_slice(), Path::new("x"), other, ReadOptions::USUAL);
                 if let Ok(trace) = &answer
                     && other == format

@@ -11,6 +11,8 @@ use io_uring::squeue::Entry;
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 
+#[cfg(test)]
+use crate::access::issued;
 use crate::data::AlignedMemory;
 use crate::error::BenchError;
 
@@ -96,6 +98,12 @@ impl Queue {
     /// If an operation is in flight in the slot, or nothing is left of its memory.
     pub fn push(&mut self, slot: usize, call: Call, done: usize, offset: u64) -> Result<(), BenchError> {
         let entry = self.entry(slot, call, done, offset);
+        #[cfg(test)]
+        match call {
+            Call::Read => issued::note("read", offset, &[]),
+            Call::Write => issued::note("write", offset, &self.slots[slot].memory.as_slice()[done..]),
+            Call::Fsync | Call::Fdatasync => issued::note("sync", 0, &[]),
+        }
         self.slots[slot].is_busy = true;
         // SAFETY: the slot's memory lives as long as the queue, is not lent out while the slot is busy, and the queue
         // waits for all completions before it is dropped. The file stays open, as `new` requires.

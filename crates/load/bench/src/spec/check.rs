@@ -1,6 +1,6 @@
 //! Checks of a specification that need no system call on the target.
 
-use super::{Cache, DataPattern, DeviceAccess, Engine, FileSpec, Mode, Order, Pattern, Rate, Sharing};
+use super::{Cache, DataPattern, DeviceAccess, Engine, FileSpec, Order, Pattern, Rate, Sharing, SyncKind};
 use crate::error::BenchError;
 use crate::placement::FilePlacement;
 
@@ -165,7 +165,8 @@ impl FileSpec {
             );
             return refused("mode", problem);
         }
-        let is_call = !self.mode.is_mapped() && !Mode::BARRIERS.contains(&self.mode);
+        let is_barrier = matches!(self.mode.sync, SyncKind::Fbarrier | SyncKind::Fdatabarrier);
+        let is_call = !self.mode.is_mapped() && !is_barrier;
         if !is_call && self.engine != Engine::Psync {
             return refused("engine", format!("a ring has no operation for `{}`", self.mode));
         }

@@ -4,9 +4,10 @@
 
 use std::str::FromStr;
 
+use results::words::unknown;
 use serde::{Deserialize, Serialize};
 
-use crate::words::{unknown, words};
+use crate::words::words;
 
 /// Access pattern: direction and order of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

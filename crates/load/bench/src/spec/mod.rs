@@ -15,7 +15,7 @@ pub use self::kinds::{
     AccessAdvice, Cache, DataPattern, DeviceAccess, Engine, FinalSync, Order, Pattern, Rate, Sharing,
     TimeLimit, WriteTarget,
 };
-pub use self::mode::Mode;
+pub use self::mode::{CachePath, Mode, SyncKind};
 
 /// A file workload. There is no `Default`: every choice changes the meaning of the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ impl FileSpec {
             threads: 1,
             sharing: Sharing::OneEach,
             engine: Engine::Psync,
-            mode: Mode::Buffered,
+            mode: Mode::BUFFERED,
             write_target: WriteTarget::NewFile,
             order: Order::EachOnce,
             overlap_percent: 0,

@@ -42,7 +42,7 @@ impl SqliteOutcome {
             text,
             "  latency, us        mean        p50        p90        p99      p99.9        max"
         )?;
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             write_latency(text, kind.name(), &self.kind(kind).latency)?;
         }
         write_latency(text, "sync", &self.sync.latency)

@@ -25,10 +25,7 @@ mod vfs;
 mod worker;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 pub use self::library::LibraryInfo;
 pub use self::outcome::{SqliteOutcome, counter};
@@ -41,23 +38,19 @@ pub use self::spec::{
 use self::files::NamedDatabases;
 use self::library::Library;
 use self::prepare::Databases;
-use self::worker::{Shared, Worker, WorkerOutcome};
+use self::worker::{Worker, WorkerOutcome};
 use crate::cache::{self, CacheMethod};
 use crate::error::BenchError;
-use crate::file::{OperationOutcome, unix_ns};
+use crate::file::unix_ns;
+use crate::file_outcome::OperationOutcome;
 use crate::placement::FilePlacement;
 use crate::prepare::{check_bytes, kind_name};
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::spec::Cache;
-use crate::start_barrier::StartBarrier;
-use crate::threads;
+use crate::threads::{PROGRESS_EVERY, STACK_BYTES, Shared};
 use crate::window::{Finished, Moved, Window, WindowOutcome};
-use crate::worker::Counter;
-
-/// Interval of progress reports.
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs an SQLite workload.
 ///
@@ -83,11 +76,10 @@ pub fn run(
     let scratch = Scratch::create(&spec.directory)?;
     let path = |thread: u32, database: u32| scratch.path().join(format!("data-{thread}-{database}.db"));
     let mut outcome = run_in(spec, library, &path, progress, stop)?;
-    if spec.keep_files {
-        outcome.kept_directory = Some(scratch.keep());
-    } else {
-        outcome.leftover = scratch.remove().err().map(|error| error.to_string());
-    }
+    (outcome.kept_directory, outcome.leftover) = match spec.keep_files {
+        true => (Some(scratch.keep()), None),
+        false => (None, scratch.remove()),
+    };
     Ok(outcome)
 }
 
@@ -199,12 +191,7 @@ fn measure(
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<Measured, BenchError> {
-    let shared = Shared {
-        barrier: StartBarrier::new(),
-        stop,
-        failed: AtomicBool::new(false),
-        done: databases.iter().map(|_| Counter::default()).collect(),
-    };
+    let shared = Shared::new(databases.len(), stop);
     let window = Window::prepare(&spec.directory, spec.count_calls);
     match databases.pop() {
         Some(only) if databases.is_empty() => measure_here(spec, only, &shared, window, progress),
@@ -254,35 +241,26 @@ fn measure_in_threads(
     window: Window,
     progress: &dyn Progress,
 ) -> Result<Measured, BenchError> {
-    let (finished, results) = mpsc::channel();
-    let (started_unix_ns, answers, window) = thread::scope(|scope| {
-        for (index, databases) in (0..).zip(databases) {
-            let worker = Worker {
-                spec,
-                index,
-                databases,
-            };
-            let work = move || worker.run(shared, || shared.barrier.wait(), || ());
-            threads::start(
-                scope,
-                index,
-                &shared.barrier,
-                &shared.failed,
-                finished.clone(),
-                work,
-            )?;
-        }
-        shared.barrier.wait_for(spec.threads);
+    let work = (0..).zip(databases).map(|(index, databases)| {
+        let worker = Worker {
+            spec,
+            index,
+            databases,
+        };
+        move || worker.run(shared, || shared.wait(), || ())
+    });
+    let ready = || {
         report(spec, shared, progress);
-        let (started_unix_ns, running) = (unix_ns(), window.begin());
-        shared.barrier.open();
-        let answers = collect(spec, shared, &results, progress);
-        Ok::<_, BenchError>((started_unix_ns, answers, running.finish()))
-    })?;
-    let workers = answers
-        .into_iter()
-        .filter_map(Result::transpose)
-        .collect::<Result<Vec<_>, _>>()?;
+        (unix_ns(), window.begin())
+    };
+    let watch = |_: &mut _| {
+        report(spec, shared, progress);
+        PROGRESS_EVERY
+    };
+    let ((started_unix_ns, running), workers) =
+        shared.run(("bench", STACK_BYTES), work.collect(), ready, watch)?;
+    let window = running.finish();
+    report(spec, shared, progress);
     Ok(Measured {
         started_unix_ns,
         workers,
@@ -293,36 +271,9 @@ fn measure_in_threads(
 /// Returns the path of a thread's database by thread and database number.
 type PathOf<'run> = dyn Fn(u32, u32) -> PathBuf + 'run;
 
-type Answer = Result<Option<WorkerOutcome>, BenchError>;
-
-/// Waits for all workers and reports progress meanwhile.
-fn collect(
-    spec: &SqliteSpec,
-    shared: &Shared<'_>,
-    results: &mpsc::Receiver<Answer>,
-    progress: &dyn Progress,
-) -> Vec<Answer> {
-    let mut answers = Vec::new();
-    for _ in 0..spec.threads {
-        let answer = loop {
-            match results.recv_timeout(PROGRESS_EVERY) {
-                Ok(answer) => break answer,
-                Err(mpsc::RecvTimeoutError::Timeout) => report(spec, shared, progress),
-                // Only a worker that panicked ends without an answer; the scope propagates the panic.
-                Err(mpsc::RecvTimeoutError::Disconnected) => return answers,
-            }
-        };
-        answers.push(answer);
-    }
-    report(spec, shared, progress);
-    answers
-}
-
 fn report(spec: &SqliteSpec, shared: &Shared<'_>, progress: &dyn Progress) {
     let total = spec.transactions.saturating_mul(u64::from(spec.threads));
-    let counters = shared.done.iter();
-    let done = counters.map(|counter| counter.0.load(Ordering::Relaxed)).sum();
-    progress.advance(Phase::Measure, done, total);
+    progress.advance(Phase::Measure, shared.done(), total);
 }
 
 fn summarise(outcome: &mut SqliteOutcome, workers: &[WorkerOutcome]) {

@@ -10,7 +10,7 @@ use super::plan::Kind;
 use super::spec::{SqliteSpec, VALUE_BYTES};
 use super::worker::place_of;
 use crate::error::BenchError;
-use crate::file::OperationOutcome;
+use crate::file_outcome::OperationOutcome;
 use crate::latencies::LatencyCounter;
 use crate::processor::WorkerUse;
 use crate::progress::Progress;
@@ -115,7 +115,7 @@ impl SqliteOutcome {
             sync_ns: self.checkpoint_ns,
             ..TimedWindow::of(self.elapsed_ns())
         };
-        let transactions = Kind::ALL.into_iter().map(|kind| (kind.name(), self.kind(kind)));
+        let transactions = Kind::ALL.iter().map(|kind| (kind.name(), self.kind(*kind)));
         let kinds = transactions.chain([("sync", &self.sync)]);
         let done = kinds.filter(|(_, done)| done.count > 0);
         done.map(|(name, done)| done.sample(name, window)).collect()

@@ -5,29 +5,17 @@
 use super::libc_random::LibcRandom;
 use super::spec::{KeyOrder, Operation, SqliteSpec, TransactionShape, VALUE_BYTES, Values};
 use crate::order::{Permutation, mixed};
+use crate::words::words;
 
-/// The operation of a transaction on every table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Inserts a row.
-    Insert,
-    /// Updates a row.
-    Update,
-    /// Deletes a row.
-    Delete,
-}
-
-impl Kind {
-    /// All kinds, in the order of records.
-    pub const ALL: [Self; 3] = [Self::Insert, Self::Update, Self::Delete];
-
-    /// The name in records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Insert => "insert",
-            Self::Update => "update",
-            Self::Delete => "delete",
-        }
+words! {
+    /// The operation of a transaction on every table.
+    Kind {
+        /// Inserts a row.
+        Insert = "insert",
+        /// Updates a row.
+        Update = "update",
+        /// Deletes a row.
+        Delete = "delete",
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,7 @@ use crate::error::BenchError;
 use crate::file::elapsed_ns;
 use crate::latencies::LatencyCounter;
 use crate::processor::WorkerUse;
-use crate::start_barrier::StartBarrier;
-use crate::worker::Counter;
+use crate::threads::Shared;
 
 /// Interval at which a thread in a long think time checks the stop flags.
 const THINK_AT_ONCE: Duration = Duration::from_millis(50);
@@ -32,23 +31,6 @@ pub struct Worker<'run> {
     pub spec: &'run SqliteSpec,
     pub index: u32,
     pub databases: Databases,
-}
-
-/// State shared by all workers.
-pub struct Shared<'run> {
-    pub barrier: StartBarrier,
-    /// Set by the caller.
-    pub stop: &'run AtomicBool,
-    /// Set by a worker that failed: the others stop.
-    pub failed: AtomicBool,
-    /// Completed transactions, one counter per worker.
-    pub done: Vec<Counter>,
-}
-
-impl Shared<'_> {
-    fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
-    }
 }
 
 /// The transactions of one worker.
@@ -96,9 +78,7 @@ impl Worker<'_> {
         }
         let checkpointed_ns = Clock::best().now_ns();
         let files = vfs::take();
-        let usage = WorkerUse::of_this_thread()
-            .zip(before)
-            .map(|(now, before)| now.since(before));
+        let usage = WorkerUse::of_this_thread_since(before);
         Ok(Some(WorkerOutcome {
             work,
             checkpointed_ns,
@@ -181,8 +161,7 @@ impl<'run> Transactions<'run> {
     fn run(&mut self, shared: &Shared<'_>, report: impl Fn()) -> Result<bool, BenchError> {
         let mut unreported_ns = 0;
         let statements = self.spec.statements();
-        let place = usize::try_from(self.index).expect("worker numbers fit in memory");
-        let done = &shared.done[place].0;
+        let done = shared.done_by(self.index);
         let mut changes = self.connection.changes();
         let limit = self.spec.time_limit_us.map(Duration::from_micros);
         let began = Instant::now();

@@ -263,6 +263,6 @@ pub fn run(spec: &UflipSpec, progress: &dyn Progress, stop: &AtomicBool) -> Resu
     let target = Target::open(&path, spec.target_bytes, spec.device, spec.caching)?;
     let mut outcome = Session::new(spec, &target, progress, stop).measure()?;
     drop(target);
-    outcome.leftover = scratch.remove().err().map(|error| error.to_string());
+    outcome.leftover = scratch.remove();
     Ok(outcome)
 }

@@ -1,43 +1,24 @@
 //! Addresses of the IOs of a pattern: pure functions of the IO number and the random stream.
 
-use serde::{Deserialize, Serialize};
-
 use crate::random::Random;
+use crate::words::words;
 
-/// The four baseline patterns of all benchmarks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Baseline {
-    /// Sequential reads.
-    SequentialRead,
-    /// Random reads.
-    RandomRead,
-    /// Sequential writes.
-    SequentialWrite,
-    /// Random writes.
-    RandomWrite,
+words! {
+    /// The four baseline patterns of all benchmarks, named as the uFLIP authors do.
+    #[serde(rename_all = "snake_case")]
+    Baseline {
+        /// Sequential reads.
+        SequentialRead = "SR",
+        /// Random reads.
+        RandomRead = "RR",
+        /// Sequential writes.
+        SequentialWrite = "SW",
+        /// Random writes.
+        RandomWrite = "RW",
+    }
 }
 
 impl Baseline {
-    /// All patterns, in the order of tables.
-    pub const ALL: [Self; 4] = [
-        Self::SequentialRead,
-        Self::RandomRead,
-        Self::SequentialWrite,
-        Self::RandomWrite,
-    ];
-
-    /// The two-letter abbreviation of the uFLIP authors.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SequentialRead => "SR",
-            Self::RandomRead => "RR",
-            Self::SequentialWrite => "SW",
-            Self::RandomWrite => "RW",
-        }
-    }
-
     /// True for SW and RW.
     #[must_use]
     pub const fn writes(self) -> bool {
@@ -149,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_shift_moves_every_io_and_none_leaves_the_target() {
-        for baseline in Baseline::ALL {
+        for &baseline in Baseline::ALL {
             for address in addresses(Pattern {
                 baseline,
                 shift_bytes: 30,

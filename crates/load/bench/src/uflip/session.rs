@@ -17,6 +17,7 @@ use crate::file::{elapsed_ns, unix_ns};
 use crate::progress::{Phase, Progress};
 use crate::random::Random;
 use crate::spec::DeviceAccess;
+use crate::threads::{PROGRESS_EVERY, STACK_BYTES, Shared};
 
 /// IOs in the long runs that determine start-up and period.
 const LONG_IOS: u64 = 20_480;
@@ -218,25 +219,17 @@ impl<'run> Session<'run> {
         let each = point.ios / degree;
         let part = point.pattern.target_bytes / degree / point.pattern.io_bytes * point.pattern.io_bytes;
         let this = &*self;
-        let answers = thread::scope(|scope| {
-            let workers: Vec<_> = (0..degree)
-                .map(|number| {
-                    let mut thread_point = *point;
-                    if degree > 1 {
-                        thread_point.pattern.target_bytes = part;
-                    }
-                    let seed = this.spec.seed ^ (u64::from(run) << 32) ^ number;
-                    scope.spawn(move || this.ios(&thread_point, each, base + number * part, seed))
-                })
-                .collect();
-            let join = |worker: thread::ScopedJoinHandle<'_, _>| {
-                worker.join().expect("a worker has no reason to panic")
-            };
-            workers
-                .into_iter()
-                .map(join)
-                .collect::<Result<Vec<Vec<u64>>, BenchError>>()
-        })?;
+        let shared = &Shared::new(usize::try_from(degree).unwrap_or(usize::MAX), self.stop);
+        let work = (0..degree).map(|number| {
+            let mut thread_point = *point;
+            if degree > 1 {
+                thread_point.pattern.target_bytes = part;
+            }
+            let seed = this.spec.seed ^ (u64::from(run) << 32) ^ number;
+            move || this.ios(&thread_point, each, base + number * part, seed, shared)
+        });
+        let watch = |(): &mut ()| PROGRESS_EVERY;
+        let ((), answers) = shared.run(("uflip", STACK_BYTES), work.collect(), || (), watch)?;
         let longest = answers.iter().map(Vec::len).max().unwrap_or(0);
         let turns =
             (0..longest).flat_map(|turn| answers.iter().filter_map(move |answer| answer.get(turn).copied()));
@@ -261,14 +254,24 @@ impl<'run> Session<'run> {
     }
 
     /// The IOs of one thread.
-    fn ios(&self, point: &Point, count: u64, base: u64, seed: u64) -> Result<Vec<u64>, BenchError> {
+    fn ios(
+        &self,
+        point: &Point,
+        count: u64,
+        base: u64,
+        seed: u64,
+        shared: &Shared<'_>,
+    ) -> Result<Option<Vec<u64>>, BenchError> {
         let io_bytes = point.pattern.io_bytes;
         let mut random = Random::named(seed, "positions");
         let mut content = content(io_bytes, seed);
         let mut buffer = AlignedMemory::new(usize::try_from(io_bytes).expect("IOs are at most 8 MiB"), 0);
         let mut latencies = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        if !shared.wait() {
+            return Ok(None);
+        }
         for number in 0..count {
-            if self.stopped() {
+            if shared.is_over() {
                 break;
             }
             let (pattern, index) = match point.other {
@@ -295,7 +298,7 @@ impl<'run> Session<'run> {
                 self.sleep(point.pause_ns);
             }
         }
-        Ok(latencies)
+        Ok(Some(latencies))
     }
 
     fn sleep(&self, pause_ns: u64) {

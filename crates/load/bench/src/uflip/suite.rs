@@ -5,53 +5,26 @@
 use serde::{Deserialize, Serialize};
 
 use super::pattern::{Baseline, Pattern};
+use crate::words::words;
 
-/// A micro-benchmark; each varies one parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each is described by its parameter below")]
-pub enum MicroBenchmark {
-    Granularity,
-    Alignment,
-    Locality,
-    Partitioning,
-    Order,
-    Parallelism,
-    Mix,
-    Pause,
-    Bursts,
+words! {
+    /// A micro-benchmark; each varies one parameter.
+    #[serde(rename_all = "snake_case")]
+    #[expect(missing_docs, reason = "each is described by its parameter below")]
+    MicroBenchmark {
+        Granularity = "granularity",
+        Alignment = "alignment",
+        Locality = "locality",
+        Partitioning = "partitioning",
+        Order = "order",
+        Parallelism = "parallelism",
+        Mix = "mix",
+        Pause = "pause",
+        Bursts = "bursts",
+    }
 }
 
 impl MicroBenchmark {
-    /// All benchmarks, in the order of the authors.
-    pub const ALL: [Self; 9] = [
-        Self::Granularity,
-        Self::Alignment,
-        Self::Locality,
-        Self::Partitioning,
-        Self::Order,
-        Self::Parallelism,
-        Self::Mix,
-        Self::Pause,
-        Self::Bursts,
-    ];
-
-    /// One lower-case word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Granularity => "granularity",
-            Self::Alignment => "alignment",
-            Self::Locality => "locality",
-            Self::Partitioning => "partitioning",
-            Self::Order => "order",
-            Self::Parallelism => "parallelism",
-            Self::Mix => "mix",
-            Self::Pause => "pause",
-            Self::Bursts => "bursts",
-        }
-    }
-
     /// The parameter, with its unit.
     #[must_use]
     pub const fn parameter(self) -> &'static str {
@@ -332,7 +305,7 @@ mod tests {
             target_bytes,
             unit_bytes: 512,
             counts: Counts::USUAL,
-            baselines: &Baseline::ALL,
+            baselines: Baseline::ALL,
         }
     }
 
@@ -373,7 +346,7 @@ mod tests {
 
     #[test]
     fn no_run_leaves_its_target_or_moves_more_than_it() {
-        for benchmark in MicroBenchmark::ALL {
+        for &benchmark in MicroBenchmark::ALL {
             for target_bytes in [1 << 20, 64 << 20] {
                 for point in points(benchmark, &limits(target_bytes)) {
                     assert!(

@@ -15,6 +15,7 @@ use super::Caching;
 use crate::data::{AlignedMemory, Content};
 use crate::error::BenchError;
 use crate::order::Permutation;
+use crate::prepare;
 use crate::progress::{Phase, Progress};
 use crate::spec::{DataPattern, DeviceAccess};
 
@@ -53,9 +54,7 @@ impl Target {
             .write(writes)
             .create_new(is_file)
             .custom_flags(caching.flags() | exclusive);
-        let file = options
-            .open(path)
-            .map_err(|error| BenchError::io("open", path, error))?;
+        let file = prepare::open_claimed(path, &options)?;
         if is_file {
             file.set_len(bytes)
                 .map_err(|error| BenchError::io("ftruncate", path, error))?;

@@ -1,6 +1,7 @@
 //! Size, number and time of the writes below: coalescing, intervals, bounds, order.
 
 mod appending;
+mod host_directory;
 #[path = "../scene/mod.rs"]
 mod scene;
 

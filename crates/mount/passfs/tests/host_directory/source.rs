@@ -12,6 +12,7 @@ pub(crate) const PLAIN: PassConfig = PassConfig {
     read_only: false,
     write_out_bytes: None,
     stream_direct_after_bytes: None,
+    stream_direct_rate_min: 0,
     offer_backing: false,
     access_times: AccessTimes::OF_SOURCE,
 };

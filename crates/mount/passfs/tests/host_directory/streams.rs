@@ -7,7 +7,7 @@ use std::process::Command;
 
 use passfs::{PassConfig, PassFs};
 use rustix::mm::{MapFlags, ProtFlags};
-use vfs::{FileSystem, FsError, Ino, OpenFlags, Privileges};
+use vfs::{FileSystem, FsError, Ino, OpenFlags, Privileges, WriteMode};
 
 use crate::source::{PLAIN, Source, daemon, node, write_mode};
 
@@ -76,6 +76,57 @@ fn a_stream_goes_past_the_page_cache_and_a_jump_ends_it() {
     );
     write(3 * MIB, 2 * MIB);
     assert_eq!(std::fs::read(source.path("file")).unwrap(), data.bytes());
+}
+
+/// At a limit that no device reaches every direct write is slow.
+#[test]
+fn a_stream_that_is_slow_past_the_page_cache_returns_to_it_and_is_written_out_early() {
+    let source = Source::with(PassConfig {
+        stream_direct_after_bytes: Some(1 << 20),
+        stream_direct_rate_min: u64::MAX,
+        write_out_bytes: Some(1 << 20),
+        ..PLAIN
+    });
+    let (_, offered) = self::source();
+    let file = source.create("file");
+    let data = Aligned::new(12 * MIB, 5);
+    for at in (0..12 * MIB).step_by(MIB) {
+        let offset = u64::try_from(at).unwrap();
+        source.write(file, offset, &data.bytes()[at..at + MIB]).unwrap();
+    }
+    let trials = 4 * u64::from(offered);
+    let counters = source.fs.counters();
+    assert_eq!(
+        (counters.direct_writes, counters.write_outs_started),
+        (trials, 12 - trials)
+    );
+    source.fs.fsync(file.0.ino, file.1, true).unwrap();
+    assert!(std::fs::read(source.path("file")).unwrap() == data.bytes());
+}
+
+/// The page cache has no advantage for writes that wait for the medium in it, too.
+#[test]
+fn a_durable_stream_stays_direct_at_any_rate() {
+    let source = Source::with(PassConfig {
+        stream_direct_after_bytes: Some(1 << 20),
+        stream_direct_rate_min: u64::MAX,
+        ..PLAIN
+    });
+    let (_, offered) = self::source();
+    let (entry, handle) = source.create("file");
+    let data = Aligned::new(8 * MIB, 6);
+    let mode = WriteMode {
+        flags: OpenFlags(libc::O_WRONLY | libc::O_DSYNC),
+        ..write_mode(Privileges::Keep)
+    };
+    for at in (0..8 * MIB).step_by(MIB) {
+        let offset = u64::try_from(at).unwrap();
+        let written = source
+            .fs
+            .write(entry.ino, handle, offset, &data.bytes()[at..at + MIB], mode);
+        assert_eq!(written, Ok(MIB));
+    }
+    assert_eq!(source.fs.counters().direct_writes, 7 * u64::from(offered));
 }
 
 #[test]

@@ -18,10 +18,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use results::call_trace::{Call, CallTraceError, Trace, read_call_trace, starts_like_call_trace};
+use results::words::unknown;
 use thiserror::Error;
 
+use crate::import::blkparse::BlkparseParser;
+use crate::import::fio_iolog::FioIologParser;
 use crate::import::lines::{Lines, beginning};
-use crate::import::{blkparse, fio_iolog};
+use crate::import::text_source::LineParser;
 
 /// Default limit of calls kept in memory: about 1 GB.
 pub const USUAL_CALLS_MAX: usize = 12_000_000;
@@ -46,24 +49,48 @@ pub enum Format {
     Block(Option<crate::Format>),
 }
 
-/// All formats with their names.
-pub const NAMES: [(Format, &str); 10] = [
-    (Format::Calls, "calls"),
-    (Format::Mobigen, "mobigen"),
-    (Format::Strace, "strace"),
-    (Format::FioIolog, "fio-iolog"),
-    (Format::Blkparse, "blkparse"),
-    (Format::Block(Some(crate::Format::Biotracer)), "biotracer"),
-    (Format::Block(Some(crate::Format::PixelCsv)), "pixel-csv"),
-    (Format::Block(Some(crate::Format::Most)), "most"),
-    (Format::Block(Some(crate::Format::Ftrace)), "ftrace"),
-    (Format::Block(None), "block-trace"),
+/// The formats that are not read as block traces of [`crate::Format`] only, with option value and description.
+const WORDS: [(Format, &str, &str); 6] = [
+    (
+        Format::Calls,
+        "calls",
+        "calls recorded by tidegate trace syscalls",
+    ),
+    (Format::Mobigen, "mobigen", "scripts of Mobibench"),
+    (
+        Format::Strace,
+        "strace",
+        "text of strace, best of strace -f -ttt -T -y -o FILE",
+    ),
+    (
+        Format::FioIolog,
+        "fio-iolog",
+        "I/O log of fio --write_iolog, version 2 or 3",
+    ),
+    (Format::Blkparse, "blkparse", "text of blkparse"),
+    (
+        Format::Block(None),
+        "block-trace",
+        "any trace of block requests, or a folder of tidegate trace",
+    ),
 ];
+
+/// Every format with its option value and description: those of calls, then those of block requests.
+pub fn words() -> impl Iterator<Item = (Format, &'static str, &'static str)> {
+    use crate::Format::{Blkparse, FioIolog, Native};
+    let is_new = |format: &crate::Format| !matches!(format, Native | Blkparse | FioIolog);
+    let blocks = crate::Format::WORDS
+        .into_iter()
+        .filter(move |(format, _, _)| is_new(format));
+    WORDS
+        .into_iter()
+        .chain(blocks.map(|(format, word, description)| (Format::Block(Some(format)), word, description)))
+}
 
 impl Display for Format {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = NAMES.iter().find(|(format, _)| format == self);
-        formatter.write_str(found.map_or("", |(_, name)| name))
+        let found = words().find(|(format, _, _)| format == self);
+        formatter.write_str(found.map_or("", |(_, word, _)| word))
     }
 }
 
@@ -71,10 +98,10 @@ impl FromStr for Format {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = NAMES.iter().find(|(_, name)| *name == text);
-        found.map(|(format, _)| *format).ok_or_else(|| {
-            let names: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
-            format!("`{text}` is none of {}", names.join(", "))
+        let found = words().find(|(_, word, _)| *word == text);
+        found.map(|(format, _, _)| format).ok_or_else(|| {
+            let words: Vec<&str> = words().map(|(_, word, _)| word).collect();
+            unknown(text, &words)
         })
     }
 }
@@ -241,9 +268,9 @@ pub fn detect(beginning: &[u8]) -> Option<Format> {
     // The last line may be truncated.
     let lines = text.lines().filter(|line| !line.trim().is_empty()).take(200);
     for line in lines {
-        let found = if fio_iolog::is_header(line) {
+        let found = if FioIologParser::is_line(line) {
             Format::FioIolog
-        } else if blkparse::is_event(line) {
+        } else if BlkparseParser::is_line(line) {
             Format::Blkparse
         } else if mobigen::looks_like(line) {
             Format::Mobigen

@@ -53,13 +53,14 @@ fn each_sample_is_recognised() {
 
 #[test]
 fn names_of_formats_are_read_back() {
-    for (format, name) in NAMES {
-        assert_eq!((name.parse(), format.to_string()), (Ok(format), name.to_owned()));
+    for (format, word, _) in words() {
+        assert_eq!((word.parse(), format.to_string()), (Ok(format), word.to_owned()));
     }
     let message = "tar".parse::<Format>().unwrap_err();
     assert_eq!(
         message,
-        "`tar` is none of calls, mobigen, strace, fio-iolog, blkparse, biotracer, pixel-csv, most, ftrace, block-trace"
+        "`tar` is none of calls, mobigen, strace, fio-iolog, blkparse, block-trace, blktrace, jsonl, most, biotracer, \
+         msr, pixel-csv, ftrace"
     );
 }
 

@@ -16,6 +16,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use results::words::expected;
+
 use self::blkparse::BlkparseText;
 use self::fio_iolog::FioIologWriter;
 use self::json_lines::JsonLinesWriter;
@@ -107,7 +109,7 @@ impl FromStr for ForeignFormat {
             let known: Vec<&str> = Self::WORDS.iter().map(|(_, word, _, _)| *word).collect();
             format!(
                 "{word:?} is no format that traces are written in; known are: {}",
-                known.join(", ")
+                expected(word, &known)
             )
         })
     }

@@ -177,13 +177,9 @@ impl Assembly {
         self.header.duration_ns = self.header.duration_ns.max(self.last_ns);
         for device in &self.devices {
             if !self.header.devices.iter().any(|known| known.device == *device) {
-                self.header.devices.push(TracedDevice {
-                    device: *device,
-                    name: String::new(),
-                    sectors: None,
-                    file_system: None,
-                    scheduler: None,
-                });
+                self.header
+                    .devices
+                    .push(TracedDevice::named(*device, String::new()));
             }
         }
         if !self.seen_steps.is_empty() {

@@ -4,13 +4,11 @@
 //! generated, taken by the driver, sent to the card, done. The driver adds a sector to some sizes; an excess of one
 //! sector over a whole number of 4 KiB blocks is removed, as the authors prescribe.
 
-use results::block_trace::{DeviceNumber, IoMode, Operation, Request, RequestFlags, Run, TracedDevice};
+use results::block_trace::{DeviceNumber, Operation, Request, TracedDevice};
 
 use super::assembly::Assembly;
 use super::clock::{Clock, digits, nanoseconds};
 use super::text_source::{Expected, LineParser};
-
-const LINE: &str = "eight columns of BIOTracer: `SECTOR SECTORS BYTES KIND SECONDS SECONDS SECONDS SECONDS`";
 
 /// The phone's eMMC.
 const DEVICE: DeviceNumber = DeviceNumber { major: 179, minor: 0 };
@@ -29,8 +27,15 @@ pub struct BiotracerParser {
 }
 
 impl LineParser for BiotracerParser {
+    const LINE: &str =
+        "eight columns of BIOTracer: `SECTOR SECTORS BYTES KIND SECONDS SECONDS SECONDS SECONDS`";
+
+    fn is_line(line: &str) -> bool {
+        row(line).is_some()
+    }
+
     fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
-        let row = row(line).ok_or(Expected(LINE))?;
+        let row = row(line).ok_or(Expected(Self::LINE))?;
         let [queued, taken, _sent, completed] = row.times_ns;
         if taken < queued || completed < taken {
             return Err(Expected("times that do not go back within a line"));
@@ -55,42 +60,25 @@ impl LineParser for BiotracerParser {
         };
         let is_write = row.kind & 1 == 1;
         let bytes = sectors.saturating_mul(512);
+        let operation = if is_write {
+            Operation::Write
+        } else {
+            Operation::Read
+        };
         assembly.request(Request {
-            id: 0,
-            device: DEVICE,
-            sector: row.sector,
-            bytes,
-            operation: if is_write {
-                Operation::Write
-            } else {
-                Operation::Read
-            },
-            flags: RequestFlags::default(),
-            priority: None,
             queued_ns: Some(queued),
-            inserted_ns: None,
             issued_ns: Some(time(taken)),
             completed_ns: Some(time(completed)),
-            status: None,
-            in_flight: None,
-            hardware_queue: None,
-            submitter: None,
-            mode: IoMode::Unknown,
-            command: None,
-            runs: vec![Run::unknown(row.sector, bytes)],
+            ..Request::at(DEVICE, operation, row.sector, bytes)
         })?;
         Ok(())
     }
 
     fn end(&mut self, assembly: &mut Assembly) {
         let header = assembly.header_mut();
-        header.devices.push(TracedDevice {
-            device: DEVICE,
-            name: "mmcblk0".to_owned(),
-            sectors: None,
-            file_system: None,
-            scheduler: None,
-        });
+        header
+            .devices
+            .push(TracedDevice::named(DEVICE, "mmcblk0".to_owned()));
         // Seconds since boot are small; others are wall clock times.
         if self.leap_ns == 0 {
             header.start_realtime_ns = self.clock.base_ns().filter(|base| *base > LEAP_NS);
@@ -111,10 +99,6 @@ impl LineParser for BiotracerParser {
             );
             assembly.limitation("exact sizes", &why);
         }
-    }
-
-    fn looks(&self) -> &'static str {
-        LINE
     }
 }
 
@@ -144,9 +128,4 @@ fn row(line: &str) -> Option<Row> {
         kind,
         times_ns,
     })
-}
-
-/// True for a line of BIOTracer.
-pub fn is_line(line: &str) -> bool {
-    row(line).is_some()
 }

@@ -13,8 +13,6 @@ use super::clock::{digits, nanoseconds};
 use super::rwbs;
 use super::text_source::{Expected, LineParser};
 
-const EVENT: &str = "an event of blkparse: `8,0 1 1 0.000000000 697 D W 223490 + 8 [name]`";
-
 /// Reads lines of blkparse.
 #[derive(Debug, Default)]
 pub struct BlkparseParser {
@@ -31,6 +29,12 @@ struct Prefix<'line> {
 }
 
 impl LineParser for BlkparseParser {
+    const LINE: &str = "an event of blkparse: `8,0 1 1 0.000000000 697 D W 223490 + 8 [name]`";
+
+    fn is_line(line: &str) -> bool {
+        prefix(line).is_some()
+    }
+
     fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
         let Some(prefix) = prefix(line) else {
             // `CPU0 (sda):` or `Total (sda):` begins the summary.
@@ -40,7 +44,7 @@ impl LineParser for BlkparseParser {
                 self.in_summary = true;
                 return Ok(());
             }
-            return Err(Expected(EVENT));
+            return Err(Expected(Self::LINE));
         };
         self.in_summary = false;
         let Prefix {
@@ -66,7 +70,7 @@ impl LineParser for BlkparseParser {
             "G" | "M" | "F" | "S" | "B" => return Ok(()),
             _ => {}
         }
-        let (letters, rest) = split_word(rest).ok_or(Expected(EVENT))?;
+        let (letters, rest) = split_word(rest).ok_or(Expected(Self::LINE))?;
         let place = place(rest).ok_or(Expected("`SECTOR + SECTORS [name]` at the end of an event"))?;
         let step = match action {
             "X" => Step::Split(place.second.ok_or(Expected("`SECTOR / SECTOR` of a split"))?),
@@ -106,10 +110,6 @@ impl LineParser for BlkparseParser {
             "blktrace tells who called the block layer, for buffered writes often a kernel thread",
         );
     }
-
-    fn looks(&self) -> &'static str {
-        EVENT
-    }
 }
 
 /// Operation of a split, which has no length but is not therefore a flush.
@@ -120,11 +120,6 @@ pub(super) fn of_split(step: Step, operation: Operation, flags: RequestFlags) ->
     } else {
         operation
     }
-}
-
-/// True for a line of an event.
-pub fn is_event(line: &str) -> bool {
-    prefix(line).is_some()
 }
 
 fn prefix(line: &str) -> Option<Prefix<'_>> {

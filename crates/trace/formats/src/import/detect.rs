@@ -6,6 +6,8 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use results::words::expected;
+
 use super::biotracer::BiotracerParser;
 use super::blkparse::BlkparseParser;
 use super::blktrace::BlktraceSource;
@@ -14,60 +16,70 @@ use super::ftrace::FtraceParser;
 use super::json_lines::JsonLinesSource;
 use super::lines::{BadLines, Lines, beginning};
 use super::most::MostParser;
+use super::msr::MsrParser;
 use super::pixel_csv::PixelCsvParser;
 use super::text_source::{LineParser, TextSource};
-use super::{biotracer, blkparse, blktrace, fio_iolog, ftrace, json_lines, most, pixel_csv};
+use super::{blktrace, json_lines};
 use crate::error::ReadError;
 use crate::stream::TraceSource;
 
 /// Bytes at the beginning of a file that detection reads.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// A format for reading or writing traces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// The native folder.
-    Native,
-    /// Text of blkparse.
-    Blkparse,
-    /// Binary records of blktrace.
-    Blktrace,
-    /// JSON lines.
-    JsonLines,
-    /// Text of MOST.
-    Most,
-    /// Text of ftrace, trace-cmd or perf script.
-    Ftrace,
-    /// I/O log of fio, version 2 or 3.
-    FioIolog,
-    /// Eight columns of BIOTracer.
-    Biotracer,
-    /// CSV of the Pixel traces.
-    PixelCsv,
+/// A new format of lines needs a file for its parser, and a row here. Detection tries the parsers in this order.
+macro_rules! formats {
+    (
+        others { $($other:ident $other_word:literal $other_description:literal,)+ }
+        lines { $($name:ident $word:literal $description:literal $parser:ty,)+ }
+    ) => {
+        /// A format for reading or writing traces.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Format {
+            $(#[doc = $other_description] $other,)+
+            $(#[doc = $description] $name,)+
+        }
+
+        impl Format {
+            /// Every format with its option value and description.
+            pub const WORDS: [(Self, &str, &str); [$($other_word,)+ $($word,)+].len()] = [
+                $((Self::$other, $other_word, $other_description),)+
+                $((Self::$name, $word, $description),)+
+            ];
+
+            /// The formats of lines, with their tests.
+            const TESTS: [(Self, LineTest); [$($word,)+].len()] = [
+                $((Self::$name, <$parser as LineParser>::is_line),)+
+            ];
+
+            /// Opens a file of lines; `None` for the other formats.
+            fn open_lines(self, whole: Lines, source: String, bad_lines: BadLines) -> Option<Box<dyn TraceSource>> {
+                match self {
+                    $(Self::$other => None,)+
+                    $(Self::$name => Some(Box::new(TextSource::<$parser>::new(whole, source, bad_lines))),)+
+                }
+            }
+        }
+    };
+}
+
+formats! {
+    others {
+        Native "native" "folder of Parquet tables",
+        Blktrace "blktrace" "binary files of blktrace, one for each processor or merged",
+        JsonLines "jsonl" "JSON, one object a line",
+    }
+    lines {
+        FioIolog "fio" "I/O log of fio" FioIologParser,
+        Blkparse "blkparse" "text of blkparse" BlkparseParser,
+        Most "most" "text of MOST" MostParser,
+        Biotracer "biotracer" "eight columns of BIOTracer" BiotracerParser,
+        Msr "msr" "CSV of the MSR Cambridge traces" MsrParser,
+        PixelCsv "pixel-csv" "CSV of the Pixel traces" PixelCsvParser,
+        Ftrace "ftrace" "text of ftrace, trace-cmd report or perf script" FtraceParser,
+    }
 }
 
 impl Format {
-    /// Every format with its option value and description.
-    pub const WORDS: [(Self, &'static str, &'static str); 9] = [
-        (Self::Native, "native", "folder of Parquet tables"),
-        (Self::Blkparse, "blkparse", "text of blkparse"),
-        (
-            Self::Blktrace,
-            "blktrace",
-            "binary files of blktrace, one for each processor or merged",
-        ),
-        (Self::JsonLines, "jsonl", "JSON, one object a line"),
-        (Self::Most, "most", "text of MOST"),
-        (
-            Self::Ftrace,
-            "ftrace",
-            "text of ftrace, trace-cmd report or perf script",
-        ),
-        (Self::FioIolog, "fio", "I/O log of fio"),
-        (Self::Biotracer, "biotracer", "eight columns of BIOTracer"),
-        (Self::PixelCsv, "pixel-csv", "CSV of the Pixel traces"),
-    ];
-
     /// Its option value.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -89,7 +101,10 @@ impl FromStr for Format {
         let found = Self::WORDS.iter().find(|(_, known, _)| *known == word);
         found.map(|(format, _, _)| *format).ok_or_else(|| {
             let known: Vec<&str> = Self::WORDS.iter().map(|(_, word, _)| *word).collect();
-            format!("{word:?} is no format of traces; known are: {}", known.join(", "))
+            format!(
+                "{word:?} is no format of traces; known are: {}",
+                expected(word, &known)
+            )
         })
     }
 }
@@ -157,36 +172,20 @@ pub fn open_reader(
     let whole: Box<dyn BufRead + Send> = Box::new(Cursor::new(head).chain(reader));
     let bad_lines = options.bad_lines;
     let source = format!("{} ({format})", name.display());
-    let lines = |whole| Lines::new(whole, name);
-    Ok(match format {
-        Format::Native => {
-            return Err(ReadError::UnknownFormat {
-                path: name.to_owned(),
-                found: "a file, where a native trace is a folder".to_owned(),
-            });
-        }
-        Format::Blktrace => Box::new(BlktraceSource::new(
-            vec![(whole, name.to_owned())],
-            source,
-            bad_lines,
-        )),
-        Format::JsonLines => Box::new(JsonLinesSource::new(lines(whole), source, bad_lines)),
-        Format::Blkparse => text(lines(whole), BlkparseParser::default(), source, bad_lines),
-        Format::Most => text(lines(whole), MostParser::default(), source, bad_lines),
-        Format::Ftrace => text(lines(whole), FtraceParser::default(), source, bad_lines),
-        Format::FioIolog => text(lines(whole), FioIologParser::default(), source, bad_lines),
-        Format::Biotracer => text(lines(whole), BiotracerParser::default(), source, bad_lines),
-        Format::PixelCsv => text(lines(whole), PixelCsvParser::default(), source, bad_lines),
-    })
-}
-
-fn text<P: LineParser + 'static>(
-    lines: Lines,
-    parser: P,
-    source: String,
-    bad_lines: BadLines,
-) -> Box<dyn TraceSource> {
-    Box::new(TextSource::new(lines, parser, source, bad_lines))
+    if format == Format::Blktrace {
+        let files = vec![(whole, name.to_owned())];
+        return Ok(Box::new(BlktraceSource::new(files, source, bad_lines)));
+    }
+    let lines = Lines::new(whole, name);
+    if format == Format::JsonLines {
+        return Ok(Box::new(JsonLinesSource::new(lines, source, bad_lines)));
+    }
+    format
+        .open_lines(lines, source, bad_lines)
+        .ok_or_else(|| ReadError::UnknownFormat {
+            path: name.to_owned(),
+            found: "a file, where a native trace is a folder".to_owned(),
+        })
 }
 
 /// Opens the files of all processors as one source.
@@ -225,22 +224,12 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let first = lines.clone().next()?;
-    if fio_iolog::is_header(first) {
-        return Some(Format::FioIolog);
-    }
     if json_lines::is_head(first) {
         return Some(Format::JsonLines);
     }
     // A few bad lines at the beginning do not prevent detection; the last line may be cut.
-    let tests: [(Format, LineTest); 5] = [
-        (Format::Blkparse, blkparse::is_event),
-        (Format::Most, most::is_event),
-        (Format::Biotracer, biotracer::is_line),
-        (Format::PixelCsv, pixel_csv::is_line),
-        (Format::Ftrace, ftrace::is_event),
-    ];
     lines.by_ref().take(200).find_map(|line| {
-        let found = tests.iter().find(|(_, fits)| fits(line));
+        let found = Format::TESTS.iter().find(|(_, fits)| fits(line));
         found.map(|(format, _)| *format)
     })
 }

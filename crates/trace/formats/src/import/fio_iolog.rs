@@ -6,9 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use results::block_trace::{
-    BlockType, DeviceNumber, IoMode, Operation, Request, RequestFlags, Run, TracedDevice,
-};
+use results::block_trace::{BlockType, DeviceNumber, Operation, Request, Run, TracedDevice};
 
 use super::assembly::Assembly;
 use super::clock::digits;
@@ -105,6 +103,13 @@ pub struct FioIologParser {
 }
 
 impl LineParser for FioIologParser {
+    const LINE: &str = "`fio version 2 iolog` or `fio version 3 iolog` as the first line";
+
+    fn is_line(line: &str) -> bool {
+        let version = line.trim_ascii().strip_prefix("fio version ");
+        version.is_some_and(|rest| rest.ends_with(" iolog"))
+    }
+
     fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
         match self.log.entry(line)? {
             None => Ok(()),
@@ -135,10 +140,6 @@ impl LineParser for FioIologParser {
             assembly.limitation("exact offsets", &why);
         }
     }
-
-    fn looks(&self) -> &'static str {
-        "`fio version 2 iolog` or `fio version 3 iolog` as the first line"
-    }
 }
 
 impl FioIologParser {
@@ -153,13 +154,10 @@ impl FioIologParser {
         let device = DeviceNumber { major: 0, minor };
         let path: Arc<str> = Arc::from(name);
         self.files.insert(name.to_owned(), (device, Arc::clone(&path)));
-        assembly.header_mut().devices.push(TracedDevice {
-            device,
-            name: name.to_owned(),
-            sectors: None,
-            file_system: None,
-            scheduler: None,
-        });
+        assembly
+            .header_mut()
+            .devices
+            .push(TracedDevice::named(device, name.to_owned()));
         Ok((device, path))
     }
 
@@ -194,31 +192,10 @@ impl FioIologParser {
             ..Run::unknown(sector, bytes)
         };
         assembly.request(Request {
-            id: 0,
-            device,
-            sector,
-            bytes,
-            operation,
-            flags: RequestFlags::default(),
-            priority: None,
             queued_ns: Some(self.log.clock_ns),
-            inserted_ns: None,
-            issued_ns: None,
-            completed_ns: None,
-            status: None,
-            in_flight: None,
-            hardware_queue: None,
-            submitter: None,
-            mode: IoMode::Unknown,
-            command: None,
             runs: if bytes > 0 { vec![run] } else { Vec::new() },
+            ..Request::at(device, operation, sector, bytes)
         })?;
         Ok(())
     }
-}
-
-/// True for the first line of a log.
-pub fn is_header(line: &str) -> bool {
-    let version = line.trim_ascii().strip_prefix("fio version ");
-    version.is_some_and(|rest| rest.ends_with(" iolog"))
 }

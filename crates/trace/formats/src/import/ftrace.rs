@@ -15,9 +15,6 @@ use super::clock::{Clock, digits, nanoseconds};
 use super::rwbs;
 use super::text_source::{Expected, LineParser};
 
-const EVENT: &str =
-    "an event of ftrace: `name-697 [001] ..... 12.345678: block_rq_issue: 8,0 WS 4096 () 2048 + 8 [name]`";
-
 /// Reads lines of ftrace.
 #[derive(Debug, Default)]
 pub struct FtraceParser {
@@ -33,6 +30,12 @@ struct Prefix<'line> {
 }
 
 impl LineParser for FtraceParser {
+    const LINE: &str = "an event of ftrace: `name-697 [001] ..... 12.345678: block_rq_issue: 8,0 WS 4096 () 2048 + 8 [name]`";
+
+    fn is_line(line: &str) -> bool {
+        line.starts_with("# tracer:") || prefix(line).is_some()
+    }
+
     fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
         if line.starts_with('#') || line.starts_with("cpus=") || line.starts_with("version =") {
             return Ok(());
@@ -41,7 +44,7 @@ impl LineParser for FtraceParser {
             assembly.lost(lost);
             return Ok(());
         }
-        let prefix = prefix(line).ok_or(Expected(EVENT))?;
+        let prefix = prefix(line).ok_or(Expected(Self::LINE))?;
         let time_ns = self.clock.relative(prefix.time_ns);
         let (step, rest) = match named_step(prefix.event) {
             Named::Step(step, rest) => (step, rest),
@@ -73,10 +76,6 @@ impl LineParser for FtraceParser {
             "processes behind buffered writes",
             "the events tell who called the block layer, for buffered writes often a kernel thread",
         );
-    }
-
-    fn looks(&self) -> &'static str {
-        EVENT
     }
 }
 
@@ -277,9 +276,4 @@ fn when(text: &str) -> Option<(u64, &str)> {
         rest = behind;
     }
     None
-}
-
-/// True for a line of an event, or the head of a trace.
-pub fn is_event(line: &str) -> bool {
-    line.starts_with("# tracer:") || prefix(line).is_some()
 }

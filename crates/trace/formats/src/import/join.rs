@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use results::block_trace::{CauseQuality, DeviceNumber, IoMode, Operation, Request, Run};
+use results::block_trace::{CauseQuality, DeviceNumber, Operation, Request, Run};
 
 use super::block_event::{BlockEvent, Step};
 use super::ready::Ready;
@@ -410,24 +410,11 @@ fn request_of(event: &BlockEvent) -> Request {
     }
     let submitter = event.process.clone().filter(|_| event.step != Step::Complete);
     Request {
-        id: 0,
-        device: event.device,
-        sector,
-        bytes: event.bytes,
-        operation: event.operation,
         flags: event.flags,
         priority: event.priority,
-        queued_ns: None,
-        inserted_ns: None,
-        issued_ns: None,
-        completed_ns: None,
-        status: None,
-        in_flight: None,
-        hardware_queue: None,
         submitter,
-        mode: IoMode::Unknown,
-        command: None,
         runs: if has_place { vec![run] } else { Vec::new() },
+        ..Request::at(event.device, event.operation, sector, event.bytes)
     }
 }
 

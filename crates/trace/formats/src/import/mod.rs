@@ -17,6 +17,7 @@ mod join;
 mod json_lines;
 pub(crate) mod lines;
 mod most;
+mod msr;
 mod pixel_csv;
 mod ready;
 pub(crate) mod rwbs;

@@ -17,9 +17,6 @@ use super::clock::{digits, nanoseconds};
 use super::rwbs;
 use super::text_source::{Expected, LineParser};
 
-const EVENT: &str =
-    "a line of MOST: `SECONDS<tab>C<tab>WS<tab>SECTOR<tab>SECTORS<tab>PID<tab>NAME<tab>D<tab>PATH`";
-
 /// Classes of temporary files, added to process numbers in steps of 100000.
 const TEMPORARY: [&str; 5] = ["-journal", "-mj", ".bak", "tmp", ".db"];
 
@@ -36,13 +33,28 @@ pub struct MostParser {
 }
 
 impl LineParser for MostParser {
+    const LINE: &str =
+        "a line of MOST: `SECONDS<tab>C<tab>WS<tab>SECTOR<tab>SECTORS<tab>PID<tab>NAME<tab>D<tab>PATH`";
+
+    fn is_line(line: &str) -> bool {
+        let mut columns = line.split('\t').map(str::trim_ascii);
+        let is_time = columns
+            .next()
+            .is_some_and(|time| time.contains('.') && nanoseconds(time).is_some());
+        let action = columns
+            .next()
+            .is_some_and(|action| !action.is_empty() && action.len() <= 2);
+        let kind = columns.nth(5).is_some_and(|kind| matches!(kind, "M" | "J" | "D"));
+        is_time && action && kind
+    }
+
     fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
         let columns: Vec<&str> = line.split('\t').collect();
         let [time, action, letters, sector, sectors, pid, name, kind, rest @ ..] = columns.as_slice() else {
-            return Err(Expected(EVENT));
+            return Err(Expected(Self::LINE));
         };
         let number = |text: &str| digits(text.trim_ascii());
-        let time_ns = nanoseconds(time.trim_ascii()).ok_or(Expected(EVENT))?;
+        let time_ns = nanoseconds(time.trim_ascii()).ok_or(Expected(Self::LINE))?;
         let sector = number(sector).ok_or(Expected("a sector in the fourth column"))?;
         let sectors = number(sectors).ok_or(Expected("sectors in the fifth column"))?;
         let (pid, class) = split_pid(number(pid).ok_or(Expected("a process in the sixth column"))?)
@@ -100,10 +112,6 @@ impl LineParser for MostParser {
             assembly.limitation("temporary files: their class alone", &why);
         }
     }
-
-    fn looks(&self) -> &'static str {
-        EVENT
-    }
 }
 
 impl MostParser {
@@ -143,17 +151,4 @@ fn split_pid(number: u64) -> Option<(u32, Option<&'static str>)> {
     }
     let pid = u32::try_from(number % CLASS_STEP).ok()?;
     Some((pid, TEMPORARY.get(class - 1).copied()))
-}
-
-/// True for a line of MOST.
-pub fn is_event(line: &str) -> bool {
-    let mut columns = line.split('\t').map(str::trim_ascii);
-    let is_time = columns
-        .next()
-        .is_some_and(|time| time.contains('.') && nanoseconds(time).is_some());
-    let action = columns
-        .next()
-        .is_some_and(|action| !action.is_empty() && action.len() <= 2);
-    let kind = columns.nth(5).is_some_and(|kind| matches!(kind, "M" | "J" | "D"));
-    is_time && action && kind
 }

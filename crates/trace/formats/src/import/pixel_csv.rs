@@ -5,13 +5,11 @@
 
 use std::sync::Arc;
 
-use results::block_trace::{CauseQuality, DeviceNumber, IoMode, Operation, Request, RequestFlags, Run};
+use results::block_trace::{CauseQuality, DeviceNumber, Operation, Request, Run};
 
 use super::assembly::Assembly;
 use super::clock::{Clock, digits, nanoseconds};
 use super::text_source::{Expected, LineParser};
-
-const LINE: &str = "six columns: `process,device,rw_flag,sector,size,timestamp`";
 
 /// Reads lines of such a CSV.
 #[derive(Debug, Default)]
@@ -21,38 +19,31 @@ pub struct PixelCsvParser {
 }
 
 impl LineParser for PixelCsvParser {
+    const LINE: &str = "six columns: `process,device,rw_flag,sector,size,timestamp`";
+
+    fn is_line(line: &str) -> bool {
+        is_header(line) || row(line).is_some()
+    }
+
     fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected> {
         self.lines += 1;
         if self.lines == 1 && is_header(line) {
             return Ok(());
         }
-        let row = row(line).ok_or(Expected(LINE))?;
+        let row = row(line).ok_or(Expected(Self::LINE))?;
         let queued_ns = self.clock.relative(row.time_ns);
         let submitter = assembly.process(row.pid, row.name);
         let bytes = row.sectors.saturating_mul(512);
+        let cause = Some(Arc::clone(&submitter));
         assembly.request(Request {
-            id: 0,
-            device: row.device,
-            sector: row.sector,
-            bytes,
-            operation: row.operation,
-            flags: RequestFlags::default(),
-            priority: None,
             queued_ns: Some(queued_ns),
-            inserted_ns: None,
-            issued_ns: None,
-            completed_ns: None,
-            status: None,
-            in_flight: None,
-            hardware_queue: None,
-            submitter: Some(Arc::clone(&submitter)),
-            mode: IoMode::Unknown,
-            command: None,
+            submitter: Some(submitter),
             runs: vec![Run {
-                cause: Some(submitter),
+                cause,
                 cause_quality: CauseQuality::Submitter,
                 ..Run::unknown(row.sector, bytes)
             }],
+            ..Request::at(row.device, row.operation, row.sector, bytes)
         })?;
         Ok(())
     }
@@ -70,10 +61,6 @@ impl LineParser for PixelCsvParser {
             "wall-clock time",
             "times are seconds since the phone started, though the format's description says otherwise",
         );
-    }
-
-    fn looks(&self) -> &'static str {
-        LINE
     }
 }
 
@@ -123,9 +110,4 @@ fn row(line: &str) -> Option<Row<'_>> {
 pub fn is_header(line: &str) -> bool {
     line.trim_ascii()
         .ends_with(",device,rw_flag,sector,size,timestamp")
-}
-
-/// True for a line of such a CSV.
-pub fn is_line(line: &str) -> bool {
-    is_header(line) || row(line).is_some()
 }

@@ -21,15 +21,18 @@ impl From<Impossible> for Expected {
 }
 
 /// Parses the lines of one format.
-pub trait LineParser {
+pub trait LineParser: Default {
+    /// Description of the lines of this format.
+    const LINE: &'static str;
+
+    /// True for a line of this format and of no other one: detects the format.
+    fn is_line(line: &str) -> bool;
+
     /// Parses one line.
     fn line(&mut self, line: &str, assembly: &mut Assembly) -> Result<(), Expected>;
 
     /// Adds the limitations of the format to the header.
     fn end(&mut self, assembly: &mut Assembly);
-
-    /// Description of the lines of this format.
-    fn looks(&self) -> &'static str;
 }
 
 /// A source that reads a text file.
@@ -44,10 +47,10 @@ pub struct TextSource<P> {
 }
 
 impl<P: LineParser> TextSource<P> {
-    pub fn new(lines: Lines, parser: P, source: String, bad_lines: BadLines) -> Self {
+    pub fn new(lines: Lines, source: String, bad_lines: BadLines) -> Self {
         Self {
             lines,
-            parser,
+            parser: P::default(),
             assembly: Assembly::new(source),
             bad_lines,
             skipped: Skipped::default(),
@@ -90,7 +93,7 @@ impl<P: LineParser> TextSource<P> {
         ReadError::Line {
             path: self.lines.file().to_owned(),
             line: first.map_or(0, |line| line.place),
-            expected: self.parser.looks().to_owned(),
+            expected: P::LINE.to_owned(),
             found: first.map(|line| line.found.clone()).unwrap_or_default(),
             hint: "no line could be read; is it of another format (--from)?".to_owned(),
         }

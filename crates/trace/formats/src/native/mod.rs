@@ -4,12 +4,15 @@
 //! `trace_id`, so that any number of traces can be queried together.
 
 mod cells;
+mod column;
 mod decode;
 mod reader;
 pub mod schema;
 mod stored_header;
 mod table;
+mod table_reader;
 mod table_sum;
+mod text_column;
 mod writer;
 
 pub use reader::{NativeReadError, NativeReader};

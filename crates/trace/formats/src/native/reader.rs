@@ -5,30 +5,20 @@
 //!
 //! Order of trust: the header, then each table's sum, then the offsets in its footer, then its rows.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use arrow_schema::{ArrowError, DataType, Field, Schema};
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use results::block_trace::{Event, READABLE_SCHEMAS, Request, TraceHeader};
 use thiserror::Error;
 
-use super::decode::{EventRows, NumberedRun, Processes, RequestRows, Rows, RunRows};
+use super::decode::{EventRows, NumberedRun, RequestRows, RunRows};
 use super::stored_header::{FORMAT, ItemCounts, StoredHeader};
-use super::table_sum::{Behind, TableSum, TableSums, verify};
+use super::table_reader::Table;
+use super::table_sum::{Behind, TableSum, TableSums};
 use super::{EVENTS_FILE, HEADER_FILE, REQUESTS_FILE, RUNS_FILE};
 use crate::error::ReadError;
 use crate::stream::{TraceItem, TraceSource, event_is_first};
-
-const BATCH_ROWS: usize = 8 << 10;
 
 /// Error of reading a native trace.
 #[derive(Debug, Error)]
@@ -92,29 +82,26 @@ pub enum NativeReadError {
         /// Their sum now.
         found: u32,
     },
-    /// The table cannot be decoded.
-    #[error("{}: cannot read the table: {source}", path.display())]
-    Parquet {
+    /// The table is malformed.
+    #[error("{}: {problem}", path.display())]
+    Table {
         /// The table.
         path: PathBuf,
-        /// The decoder's error.
+        /// Its problem.
         #[source]
-        source: ParquetError,
+        problem: TableProblem,
     },
-    /// A batch of rows cannot be decoded.
-    #[error("{}: cannot read rows: {source}", path.display())]
-    Rows {
-        /// The table.
-        path: PathBuf,
-        /// The decoder's error.
-        #[source]
-        source: ArrowError,
-    },
+}
+
+/// Malformed content of a table.
+#[derive(Debug, Error)]
+pub enum TableProblem {
+    /// It cannot be decoded.
+    #[error("cannot read the table: {0}")]
+    Parquet(#[from] ParquetError),
     /// A column is missing or has another type.
-    #[error("{}: expected a column {column} of type {expected}, found {found}", path.display())]
+    #[error("expected a column {column} of type {expected}, found {found}")]
     Column {
-        /// The table.
-        path: PathBuf,
         /// The column.
         column: &'static str,
         /// Its type.
@@ -123,10 +110,8 @@ pub enum NativeReadError {
         found: String,
     },
     /// An impossible value.
-    #[error("{}, row {row}: {column}: {problem}", path.display())]
+    #[error("row {row}, {column}: {problem}")]
     Value {
-        /// The table.
-        path: PathBuf,
         /// Row, counted from 0.
         row: u64,
         /// The column.
@@ -295,188 +280,4 @@ pub(super) fn folder_of(path: &Path) -> Option<PathBuf> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     has_header(parent).then(|| parent.to_owned())
-}
-
-/// One table, row by row.
-#[derive(Debug)]
-struct Table<R> {
-    path: PathBuf,
-    /// `None` after a panic in it.
-    batches: Option<ParquetRecordBatchReader>,
-    current: Option<R>,
-    row_in_batch: usize,
-    /// Number of rows before the current batch.
-    rows_before: u64,
-    rows: u64,
-    bytes_behind: u64,
-    processes: Processes,
-}
-
-impl<R: Rows> Table<R> {
-    fn open(path: PathBuf, sum: Option<(TableSum, Behind)>) -> Result<Self, NativeReadError> {
-        let file = File::open(&path).map_err(|source| NativeReadError::Io {
-            path: path.clone(),
-            source,
-        })?;
-        let failed = |source| NativeReadError::Parquet {
-            path: path.clone(),
-            source,
-        };
-        let (bytes, bytes_behind) = match sum {
-            Some((sum, behind)) => (sum.bytes, verify(&path, &file, sum, behind)?),
-            None => {
-                let length = file.metadata().map_err(|source| NativeReadError::Io {
-                    path: path.clone(),
-                    source,
-                })?;
-                (length.len(), 0)
-            }
-        };
-        let decoder = || -> Result<_, NativeReadError> {
-            let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-            let footer = Arc::new(footer(&file, bytes).map_err(failed)?);
-            let plain = ArrowReaderMetadata::try_new(Arc::clone(&footer), options.clone()).map_err(failed)?;
-            // Texts as indices into a dictionary, as they are stored: each is then decoded once per batch instead of
-            // once per row.
-            let schema = Arc::new(with_dictionaries(plain.schema()));
-            let metadata =
-                ArrowReaderMetadata::try_new(footer, options.with_schema(schema)).map_err(failed)?;
-            check_places(&path, bytes, metadata.metadata())?;
-            let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
-            let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
-                .with_batch_size(BATCH_ROWS)
-                .build()
-                .map_err(failed)?;
-            Ok((rows, batches))
-        };
-        let (rows, batches) = contained(decoder).map_err(|source| NativeReadError::Rows {
-            path: path.clone(),
-            source,
-        })??;
-        Ok(Self {
-            path,
-            batches: Some(batches),
-            current: None,
-            row_in_batch: 0,
-            rows_before: 0,
-            rows,
-            bytes_behind,
-            processes: Processes::default(),
-        })
-    }
-
-    fn next(&mut self) -> Result<Option<R::Row>, NativeReadError> {
-        loop {
-            if let Some(rows) = &self.current {
-                if self.row_in_batch < rows.len() {
-                    let row = rows.row(self.row_in_batch, &mut self.processes);
-                    let row = row.map_err(|problem| {
-                        let number = self.row_number();
-                        problem.at(&self.path, number)
-                    })?;
-                    self.row_in_batch += 1;
-                    return Ok(Some(row));
-                }
-                self.rows_before = self.row_number();
-                self.row_in_batch = 0;
-                self.current = None;
-            }
-            let Some(batches) = &mut self.batches else {
-                return Ok(None);
-            };
-            let next = contained(|| batches.next());
-            if next.is_err() {
-                self.batches = None;
-            }
-            let batch = next.and_then(Option::transpose);
-            let batch = batch.map_err(|source| NativeReadError::Rows {
-                path: self.path.clone(),
-                source,
-            })?;
-            let Some(batch) = batch else {
-                return Ok(None);
-            };
-            let rows = R::of(&batch).map_err(|problem| problem.at(&self.path, self.rows_before))?;
-            self.current = Some(rows);
-        }
-    }
-
-    fn row_number(&self) -> u64 {
-        self.rows_before + u64::try_from(self.row_in_batch).unwrap_or(u64::MAX)
-    }
-
-    /// An error at the last row read.
-    fn wrong(&self, column: &'static str, problem: String) -> NativeReadError {
-        NativeReadError::Value {
-            path: self.path.clone(),
-            row: self.row_number().saturating_sub(1),
-            column,
-            problem,
-        }
-    }
-}
-
-/// Runs a step of the decoder, which assumes well-formed tables and panics on some that are not; sums detect damage,
-/// but not tables crafted to do harm.
-fn contained<T>(step: impl FnOnce() -> T) -> Result<T, ArrowError> {
-    let panicked =
-        |_| ArrowError::ParquetError("the decoder panicked: the table is not well-formed".to_owned());
-    catch_unwind(AssertUnwindSafe(step)).map_err(panicked)
-}
-
-/// Decodes the footer of a table that is the first `bytes` of its file.
-fn footer(file: &File, bytes: u64) -> Result<ParquetMetaData, ParquetError> {
-    let short = || ParquetError::EOF(format!("a table of {bytes} bytes has no footer"));
-    let mut tail = [0; 8];
-    let tail_at = bytes.checked_sub(8).ok_or_else(short)?;
-    file.read_exact_at(&mut tail, tail_at)?;
-    let length = FooterTail::try_new(&tail)?.metadata_length();
-    let start = u64::try_from(length)
-        .ok()
-        .and_then(|length| tail_at.checked_sub(length))
-        .ok_or_else(short)?;
-    let mut footer = vec![0; length];
-    file.read_exact_at(&mut footer, start)?;
-    ParquetMetaDataReader::decode_metadata(&footer)
-}
-
-/// Checks that the offsets in the footer lie within the table, because the decoder trusts them.
-fn check_places(path: &Path, bytes: u64, metadata: &ParquetMetaData) -> Result<(), NativeReadError> {
-    let table_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    for column in columns {
-        let start = column
-            .dictionary_page_offset()
-            .unwrap_or(column.data_page_offset());
-        let end = start.checked_add(column.compressed_size());
-        let is_inside = start >= 0
-            && column.data_page_offset() >= start
-            && column.compressed_size() >= 0
-            && end.is_some_and(|end| end <= table_bytes);
-        if !is_inside {
-            let found = format!("{} bytes at {start}", column.compressed_size());
-            return Err(NativeReadError::Parquet {
-                path: path.to_owned(),
-                source: ParquetError::General(format!(
-                    "a column is said to have {found} of a table of {table_bytes}"
-                )),
-            });
-        }
-    }
-    Ok(())
-}
-
-fn with_dictionaries(schema: &Schema) -> Schema {
-    let fields: Vec<Field> = schema
-        .fields()
-        .iter()
-        .map(|field| match field.data_type() {
-            DataType::Utf8 => {
-                let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
-                field.as_ref().clone().with_data_type(kind)
-            }
-            _ => field.as_ref().clone(),
-        })
-        .collect();
-    Schema::new(fields)
 }

@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
+use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 
 /// One column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,39 +146,27 @@ pub const EVENT_COLUMNS: [Column; 14] = [
     column("value", Int64, Always),
 ];
 
-/// The schema of `requests.parquet`.
-#[must_use]
-pub fn requests_schema() -> SchemaRef {
-    schema_of(&REQUEST_COLUMNS)
-}
-
-/// The schema of `runs.parquet`.
-#[must_use]
-pub fn runs_schema() -> SchemaRef {
-    schema_of(&RUN_COLUMNS)
-}
-
-/// The schema of `events.parquet`.
-#[must_use]
-pub fn events_schema() -> SchemaRef {
-    schema_of(&EVENT_COLUMNS)
-}
-
-pub(super) fn schema_of(columns: &[Column]) -> SchemaRef {
-    let fields: Vec<Field> = columns
-        .iter()
-        .map(|column| Field::new(column.name, column.kind.arrow(), column.presence == WhereKnown))
-        .collect();
-    Arc::new(Schema::new(fields))
-}
-
-impl ColumnKind {
-    pub(super) const fn arrow(self) -> DataType {
-        match self {
-            Boolean => DataType::Boolean,
-            Int32 => DataType::Int32,
-            Int64 => DataType::Int64,
-            Text => DataType::Utf8,
-        }
-    }
+/// The Parquet schema of a table: a flat group.
+pub(super) fn schema_of(columns: &[Column]) -> SchemaDescPtr {
+    let field = |column: &Column| {
+        let (physical, logical) = match column.kind {
+            Boolean => (PhysicalType::BOOLEAN, None),
+            Int32 => (PhysicalType::INT32, None),
+            Int64 => (PhysicalType::INT64, None),
+            Text => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
+        };
+        let repetition = match column.presence {
+            Always => Repetition::REQUIRED,
+            WhereKnown => Repetition::OPTIONAL,
+        };
+        let field = Type::primitive_type_builder(column.name, physical)
+            .with_repetition(repetition)
+            .with_logical_type(logical)
+            .build();
+        Arc::new(field.expect("the logical type belongs to its physical one"))
+    };
+    // No reader uses the root's name; this one keeps tables identical to those that arrow wrote.
+    let root = Type::group_type_builder("arrow_schema").with_fields(columns.iter().map(field).collect());
+    let root = root.build().expect("a group of columns is a schema");
+    Arc::new(SchemaDescriptor::new(Arc::new(root)))
 }

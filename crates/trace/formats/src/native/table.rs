@@ -7,22 +7,24 @@
 //! behind the existing row groups, and the file continues behind it: up to each such position it is a complete table,
 //! and readers of the finished one never look at the bytes between its row groups.
 
+use std::fmt;
 use std::fs::File;
+use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::builder::{BooleanBuilder, Int32Builder, Int64Builder, StringBuilder};
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::SchemaRef;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::column::page::{CompressedPage, PageWriteSpec, PageWriter};
+use parquet::column::writer::{ColumnCloseResult, ColumnWriterImpl};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FileMetaData, ParquetMetaDataBuilder, ParquetMetaDataWriter};
-use parquet::file::properties::WriterProperties;
-use parquet::schema::types::ColumnPath;
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
+use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::{ColumnDescPtr, ColumnPath, SchemaDescPtr};
 
-use super::schema::{Column, ColumnKind, schema_of};
+use super::schema::{Column, ColumnKind, Presence, schema_of};
 use super::table_sum::{SummedFile, TableSum};
 use super::writer::NativeWriteError;
 
@@ -42,84 +44,200 @@ pub enum Cell<'a> {
     Int32(i32),
     Int64(i64),
     Text(&'a str),
+    /// A text that need not be copied.
+    Word(&'static str),
 }
 
-/// The values of one column that have not been written yet.
-#[derive(Debug)]
-enum Gathered {
-    Boolean(BooleanBuilder),
-    Int32(Int32Builder),
-    Int64(Int64Builder),
-    Text(StringBuilder),
+/// The encoded pages of a column. Its writer owns them as long as the row group is open, hence the lock.
+#[derive(Clone)]
+struct Pages(Arc<Mutex<TrackedWrite<Vec<u8>>>>);
+
+impl PageWriter for Pages {
+    fn write_page(&mut self, page: CompressedPage) -> Result<PageWriteSpec, ParquetError> {
+        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        SerializedPageWriter::new(&mut pages).write_page(page)
+    }
+
+    fn close(&mut self) -> Result<(), ParquetError> {
+        Ok(())
+    }
 }
 
-impl Gathered {
-    fn new(kind: ColumnKind) -> Self {
-        match kind {
-            ColumnKind::Boolean => Self::Boolean(BooleanBuilder::new()),
-            ColumnKind::Int32 => Self::Int32(Int32Builder::new()),
-            ColumnKind::Int64 => Self::Int64(Int64Builder::new()),
-            ColumnKind::Text => Self::Text(StringBuilder::new()),
+/// The encoder of a column, and the values that it has not encoded yet, without absent ones.
+enum Encoder {
+    Boolean(ColumnWriterImpl<'static, BoolType>, Vec<bool>),
+    Int32(ColumnWriterImpl<'static, Int32Type>, Vec<i32>),
+    Int64(ColumnWriterImpl<'static, Int64Type>, Vec<i64>),
+    Text(ColumnWriterImpl<'static, ByteArrayType>, Texts),
+}
+
+/// Texts of a column, copied to one buffer: an allocation for each would take longer than to encode it.
+#[derive(Default)]
+struct Texts {
+    buffer: Vec<u8>,
+    rows: Vec<Text>,
+}
+
+enum Text {
+    Word(&'static str),
+    /// A text in the buffer, after the one before; ends at this byte.
+    Copied(usize),
+}
+
+impl Texts {
+    fn push(&mut self, text: &str) {
+        self.buffer.extend_from_slice(text.as_bytes());
+        self.rows.push(Text::Copied(self.buffer.len()));
+    }
+
+    fn take(&mut self) -> Vec<ByteArray> {
+        let buffer = Bytes::from(mem::take(&mut self.buffer));
+        let mut start = 0;
+        let texts = self.rows.drain(..).map(|text| match text {
+            Text::Word(word) => Bytes::from_static(word.as_bytes()),
+            Text::Copied(end) => buffer.slice(mem::replace(&mut start, end)..end),
+        });
+        texts.map(ByteArray::from).collect()
+    }
+}
+
+fn writer<T: DataType>(
+    descriptor: &ColumnDescPtr,
+    properties: &WriterPropertiesPtr,
+    pages: &Pages,
+) -> ColumnWriterImpl<'static, T> {
+    ColumnWriterImpl::new(
+        Arc::clone(descriptor),
+        Arc::clone(properties),
+        Box::new(pages.clone()),
+    )
+}
+
+fn encode<T: DataType>(
+    writer: &mut ColumnWriterImpl<'_, T>,
+    values: &mut Vec<T::T>,
+    levels: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    writer.write_batch(values, levels, None)?;
+    values.clear();
+    Ok(())
+}
+
+/// One column of the open row group.
+struct ColumnChunk {
+    encoder: Encoder,
+    /// Definition levels of the gathered rows, if the column may be null: 0 for null; 1 for a value, and for later rows.
+    levels: Option<Vec<i16>>,
+    pages: Pages,
+}
+
+impl ColumnChunk {
+    fn new(column: &Column, descriptor: &ColumnDescPtr, properties: &WriterPropertiesPtr) -> Self {
+        let pages = Pages(Arc::new(Mutex::new(TrackedWrite::new(Vec::new()))));
+        Self {
+            encoder: match column.kind {
+                ColumnKind::Boolean => Encoder::Boolean(writer(descriptor, properties, &pages), Vec::new()),
+                ColumnKind::Int32 => Encoder::Int32(writer(descriptor, properties, &pages), Vec::new()),
+                ColumnKind::Int64 => Encoder::Int64(writer(descriptor, properties, &pages), Vec::new()),
+                ColumnKind::Text => Encoder::Text(writer(descriptor, properties, &pages), Texts::default()),
+            },
+            levels: (column.presence == Presence::WhereKnown).then(|| vec![1; BATCH_ROWS]),
+            pages,
         }
     }
 
-    fn push(&mut self, cell: Cell<'_>) {
-        match (self, cell) {
-            (Self::Boolean(builder), Cell::Boolean(value)) => builder.append_value(value),
-            (Self::Boolean(builder), Cell::Null) => builder.append_null(),
-            (Self::Int32(builder), Cell::Int32(value)) => builder.append_value(value),
-            (Self::Int32(builder), Cell::Null) => builder.append_null(),
-            (Self::Int64(builder), Cell::Int64(value)) => builder.append_value(value),
-            (Self::Int64(builder), Cell::Null) => builder.append_null(),
-            (Self::Text(builder), Cell::Text(value)) => builder.append_value(value),
-            (Self::Text(builder), Cell::Null) => builder.append_null(),
-            (column, cell) => panic!("{cell:?} is not of its column's type: {column:?}"),
+    /// Adds a cell of the gathered row `row`.
+    fn push(&mut self, row: usize, cell: Cell<'_>) {
+        match (&mut self.encoder, cell) {
+            (_, Cell::Null) => self.levels.as_mut().expect("the column is never null")[row] = 0,
+            (Encoder::Boolean(_, values), Cell::Boolean(value)) => values.push(value),
+            (Encoder::Int32(_, values), Cell::Int32(value)) => values.push(value),
+            (Encoder::Int64(_, values), Cell::Int64(value)) => values.push(value),
+            (Encoder::Text(_, texts), Cell::Text(text)) => texts.push(text),
+            (Encoder::Text(_, texts), Cell::Word(word)) => texts.rows.push(Text::Word(word)),
+            _ => panic!("{cell:?} is not of its column's type"),
         }
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        match self {
-            Self::Boolean(builder) => Arc::new(builder.finish()),
-            Self::Int32(builder) => Arc::new(builder.finish()),
-            Self::Int64(builder) => Arc::new(builder.finish()),
-            Self::Text(builder) => Arc::new(builder.finish()),
-        }
+    fn encode(&mut self, rows: usize) -> Result<(), ParquetError> {
+        let levels = self.levels.as_ref().map(|levels| &levels[..rows]);
+        match &mut self.encoder {
+            Encoder::Boolean(writer, values) => encode(writer, values, levels),
+            Encoder::Int32(writer, values) => encode(writer, values, levels),
+            Encoder::Int64(writer, values) => encode(writer, values, levels),
+            Encoder::Text(writer, texts) => encode(writer, &mut texts.take(), levels),
+        }?;
+        self.levels.iter_mut().for_each(|levels| levels.fill(1));
+        Ok(())
+    }
+
+    /// The pages, and their description.
+    fn close(self) -> Result<(Bytes, ColumnCloseResult), ParquetError> {
+        let description = match self.encoder {
+            Encoder::Boolean(writer, _) => writer.close(),
+            Encoder::Int32(writer, _) => writer.close(),
+            Encoder::Int64(writer, _) => writer.close(),
+            Encoder::Text(writer, _) => writer.close(),
+        }?;
+        let mut pages = self.pages.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = mem::replace(&mut *pages, TrackedWrite::new(Vec::new())).into_inner()?;
+        Ok((Bytes::from(pages), description))
     }
 }
 
 /// A table being written.
-#[derive(Debug)]
 pub struct TableWriter {
     path: PathBuf,
-    schema: SchemaRef,
-    columns: Vec<Gathered>,
+    columns: &'static [Column],
+    schema: SchemaDescPtr,
+    writer: SerializedFileWriter<SummedFile>,
+    /// The open row group.
+    chunks: Vec<ColumnChunk>,
     gathered_rows: usize,
+    group_rows: usize,
     rows: u64,
-    writer: ArrowWriter<SummedFile>,
+}
+
+impl fmt::Debug for TableWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableWriter")
+            .field("path", &self.path)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
 }
 
 impl TableWriter {
-    pub fn create(path: &Path, columns: &[Column]) -> Result<Self, NativeWriteError> {
+    pub fn create(path: &Path, columns: &'static [Column]) -> Result<Self, NativeWriteError> {
         let schema = schema_of(columns);
         let file = File::create_new(path).map_err(|source| NativeWriteError::Io {
             operation: "create",
             path: path.to_owned(),
             source,
         })?;
-        // The Arrow schema would add nothing to the Parquet one, and differs between versions.
-        let options = ArrowWriterOptions::new()
-            .with_properties(properties(columns))
-            .with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(SummedFile::new(file), Arc::clone(&schema), options)
+        let file = SummedFile::new(file);
+        let writer = SerializedFileWriter::new(file, schema.root_schema_ptr(), Arc::new(properties(columns)))
             .map_err(|source| failed("begin", path, source))?;
-        Ok(Self {
+        let mut table = Self {
             path: path.to_owned(),
+            columns,
             schema,
-            columns: columns.iter().map(|column| Gathered::new(column.kind)).collect(),
-            gathered_rows: 0,
-            rows: 0,
             writer,
-        })
+            chunks: Vec::new(),
+            gathered_rows: 0,
+            group_rows: 0,
+            rows: 0,
+        };
+        table.chunks = table.new_chunks();
+        Ok(table)
+    }
+
+    fn new_chunks(&self) -> Vec<ColumnChunk> {
+        let properties = self.writer.properties();
+        let columns = self.schema.columns().iter().zip(self.columns);
+        columns
+            .map(|(descriptor, column)| ColumnChunk::new(column, descriptor, properties))
+            .collect()
     }
 
     pub const fn rows(&self) -> u64 {
@@ -128,41 +246,52 @@ impl TableWriter {
 
     /// Adds a row; `cells` are in the order of the columns.
     pub fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), NativeWriteError> {
-        assert_eq!(cells.len(), self.columns.len(), "a row of another table");
-        for (column, cell) in self.columns.iter_mut().zip(cells) {
-            column.push(*cell);
+        assert_eq!(cells.len(), self.chunks.len(), "a row of another table");
+        for (chunk, cell) in self.chunks.iter_mut().zip(cells) {
+            chunk.push(self.gathered_rows, *cell);
         }
         self.rows += 1;
         self.gathered_rows += 1;
-        if self.gathered_rows == BATCH_ROWS {
-            self.flush_rows()?;
-        }
-        Ok(())
-    }
-
-    fn flush_rows(&mut self) -> Result<(), NativeWriteError> {
-        if self.gathered_rows == 0 {
+        self.group_rows += 1;
+        if self.group_rows == ROW_GROUP_ROWS {
+            self.end_row_group()
+        } else if self.gathered_rows == BATCH_ROWS {
+            self.encode_rows()
+        } else {
             return Ok(());
         }
-        let arrays = self.columns.iter_mut().map(Gathered::finish).collect();
-        self.gathered_rows = 0;
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), arrays).expect(
-            "every row has one cell of the right type for each column, and no empty one where none may be",
-        );
-        self.writer
-            .write(&batch)
-            .map_err(|source| failed("write", &self.path, source))
+        .map_err(|source| failed("write", &self.path, source))
+    }
+
+    fn encode_rows(&mut self) -> Result<(), ParquetError> {
+        let rows = mem::take(&mut self.gathered_rows);
+        self.chunks.iter_mut().try_for_each(|chunk| chunk.encode(rows))
+    }
+
+    /// Writes the open row group to the file, if it has rows, and opens the next one.
+    fn end_row_group(&mut self) -> Result<(), ParquetError> {
+        if self.group_rows == 0 {
+            return Ok(());
+        }
+        self.encode_rows()?;
+        self.group_rows = 0;
+        let next = self.new_chunks();
+        let mut group = self.writer.next_row_group()?;
+        for chunk in mem::replace(&mut self.chunks, next) {
+            let (pages, description) = chunk.close()?;
+            group.append_column(&pages, description)?;
+        }
+        group.close()?;
+        Ok(())
     }
 
     /// Ends the row group and writes a footer behind it: the returned sum covers a complete table, whatever follows.
     pub fn checkpoint(&mut self) -> Result<TableSum, NativeWriteError> {
-        self.flush_rows()?;
-        self.writer
-            .flush()
+        self.end_row_group()
             .and_then(|()| self.end_of_file())
             .and_then(|end| {
                 self.writer.write_all(&end)?;
-                self.writer.sync()?;
+                self.writer.flush()?;
                 Ok(())
             })
             .map_err(|source| failed("write", &self.path, source))?;
@@ -173,8 +302,8 @@ impl TableWriter {
     fn end_of_file(&self) -> Result<Vec<u8>, ParquetError> {
         let row_groups = self.writer.flushed_row_groups().to_vec();
         let rows = row_groups.iter().map(|group| group.num_rows()).sum();
-        let columns = Arc::new(ArrowSchemaConverter::new().convert(&self.schema)?);
-        let file = FileMetaData::new(1, rows, Some(CREATED_BY.to_owned()), None, columns, None);
+        let schema = Arc::clone(&self.schema);
+        let file = FileMetaData::new(1, rows, Some(CREATED_BY.to_owned()), None, schema, None);
         let metadata = ParquetMetaDataBuilder::new(file)
             .set_row_groups(row_groups)
             .build();
@@ -185,11 +314,10 @@ impl TableWriter {
 
     /// Writes collected rows and the footer, and syncs the file.
     pub fn close(mut self) -> Result<TableSum, NativeWriteError> {
-        self.flush_rows()?;
+        let ended = self.end_row_group();
         let path = self.path;
-        let file = self
-            .writer
-            .into_inner()
+        let file = ended
+            .and_then(|()| self.writer.into_inner())
             .map_err(|source| failed("finish", &path, source))?;
         file.sync().map_err(|source| NativeWriteError::Io {
             operation: "sync",
@@ -203,7 +331,7 @@ impl TableWriter {
 fn properties(columns: &[Column]) -> WriterProperties {
     let mut builder = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_write_batch_size(BATCH_ROWS)
         .set_created_by(CREATED_BY.to_owned());
     for column in columns.iter().filter(|column| column.kind == ColumnKind::Int64) {
         // Numbers that grow slowly or rarely repeat: a dictionary of them would be as large as the column.

@@ -11,7 +11,7 @@
 //! for as long as its disk takes: a power cut can leave tables shorter than the header says, which the reader then
 //! reports.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ pub struct NativeWriter {
     /// The header to write if the writer is dropped.
     interrupted: TraceHeader,
     last_request: Option<u64>,
-    device_texts: HashMap<DeviceNumber, String>,
+    device_texts: BTreeMap<DeviceNumber, String>,
     /// `None` once it is finished.
     tables: Option<Tables>,
     /// Rows and sums in the header on the disk.
@@ -197,7 +197,7 @@ impl NativeWriter {
     /// the trace if it is interrupted. An earlier partial folder of that name is replaced.
     ///
     /// # Errors
-    /// If the name exists and may not be replaced, or the folder cannot be created.
+    /// If the name exists and may not be replaced, or its folder does not exist.
     pub fn create(
         path: &Path,
         id: TraceId,
@@ -212,8 +212,10 @@ impl NativeWriter {
             check_target(&partial, Existing::Replace)?;
             fs::remove_dir_all(&partial).map_err(|source| failed("replace", &partial, source))?;
         }
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(|source| failed("create", parent, source))?;
+        // The folder is named in place of the partial trace in it.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent {
+            fs::metadata(parent).map_err(|source| failed("make a trace in this folder", parent, source))?;
         }
         // Fails if another process has created it meanwhile.
         fs::create_dir(&partial).map_err(|source| failed("create", &partial, source))?;
@@ -236,7 +238,7 @@ impl NativeWriter {
             id,
             interrupted,
             last_request: None,
-            device_texts: HashMap::new(),
+            device_texts: BTreeMap::new(),
             tables: Some(tables),
             checkpoint,
             is_broken: false,
@@ -277,16 +279,11 @@ impl NativeWriter {
         };
         let refused = |too_large| out_of_range(format!("request {}", request.id), too_large);
         let row = request_cells(&shared, request).map_err(refused)?;
-        let run_rows: Result<Vec<_>, TooLarge> = request
-            .runs
-            .iter()
-            .enumerate()
-            .map(|(index, run)| {
-                let file_system = run.file.map_or("", |file| text_of(file.file_system));
-                run_cells(&shared, request, index, run, file_system)
-            })
-            .collect();
-        let run_rows = run_rows.map_err(refused)?;
+        let mut run_rows = Vec::with_capacity(request.runs.len());
+        for (index, run) in request.runs.iter().enumerate() {
+            let file_system = run.file.map_or("", |file| text_of(file.file_system));
+            run_rows.push(run_cells(&shared, request, index, run, file_system).map_err(refused)?);
+        }
         let tables = self.tables.as_mut().expect("a finished writer is gone");
         let pushed = tables
             .requests

@@ -43,7 +43,7 @@ fn a_trace_that_is_none_or_not_whole_is_named() {
     without_sums(&path);
     let error = error_of(&path);
     assert!(
-        error.contains("runs.parquet, row") && error.contains("request_id"),
+        error.contains("runs.parquet: row") && error.contains("request_id"),
         "{error}"
     );
 }

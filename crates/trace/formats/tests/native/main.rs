@@ -5,6 +5,7 @@
 mod damage;
 mod interrupted;
 mod sample;
+mod stored;
 
 use std::fs;
 use std::path::{Path, PathBuf};

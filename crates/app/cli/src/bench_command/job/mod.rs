@@ -7,10 +7,11 @@ pub mod steps;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use anyhow::Result;
-use bench::job::preset::{PRESETS, preset};
+use anyhow::{Result, bail};
+use bench::job::preset::{PRESETS, Preset, preset};
 use bench::job::{Job, JobError, Vocabulary};
 use clap::Args;
+use results::words::expected;
 
 use self::run::{JobRunArguments, run_job};
 use self::steps::{planned, vocabulary};
@@ -21,12 +22,12 @@ use crate::output;
 /// Arguments of `tidegate bench run`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A step's keys are the flags of `tidegate bench KIND`; `tidegate bench job --show-preset NAME` prints a\n\
-                  job to start from, and `tidegate bench job --check FILE` checks one.\n\
+    after_help = "A step's keys are the flags of `tidegate bench KIND`; `tidegate bench job --show-preset NAME` \
+                  prints a job to start from, and `tidegate bench job --check FILE` checks one.\n\
                   Exit codes: 0 done, 1 stopped before its end or not measured as asked, 2 could not do it."
 )]
 pub struct BenchRunArguments {
-    /// Read the job from this file, in TOML or fio format; - is standard input
+    /// Read the job from this file, in TOML or fio format, or a built-in job by its name; - is standard input
     pub job: PathBuf,
     /// Measure the file system of this existing directory; subdirectories are created in it and removed
     pub directory: PathBuf,
@@ -52,7 +53,7 @@ pub struct BenchJobArguments {
 
 /// Runs `tidegate bench run`.
 pub fn run(arguments: &BenchRunArguments) -> Result<Finding> {
-    let text = read_text(&arguments.job)?;
+    let text = job_text(&arguments.job)?;
     let (run, directory) = (&arguments.run, &arguments.directory);
     if fio::is_fio_job(&text) {
         return fio::run_job(&name(&arguments.job), &text, Some(directory), false, run);
@@ -76,7 +77,7 @@ pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
     } else {
         list(&vocabulary)?
     };
-    output::print_bytes(text.as_bytes())?;
+    output::print_text(&text)?;
     Ok(Finding::Nothing)
 }
 
@@ -100,6 +101,23 @@ pub fn read_text(path: &Path) -> Result<String, JobError> {
         file: name(path),
         source,
     })
+}
+
+/// Reads a job file, or standard input for `-`, or a built-in job by its name.
+pub fn job_text(path: &Path) -> Result<String> {
+    let is_named = |preset: &Preset| path == Path::new(preset.name);
+    if let Some(preset) = PRESETS.into_iter().find(is_named) {
+        return Ok(preset.text.to_owned());
+    }
+    if path != Path::new("-") && !path.exists() {
+        let names = PRESETS.map(|preset| preset.name);
+        let source = path.display().to_string();
+        bail!(
+            "{source} is no file and none of the presets {}",
+            expected(&source, &names)
+        );
+    }
+    Ok(read_text(path)?)
 }
 
 /// Parses the text of a job file.

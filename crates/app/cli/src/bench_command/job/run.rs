@@ -89,9 +89,9 @@ pub fn run_steps(
         write_json(target, &ran.records)?;
     }
     if !common.json && !for_fio_alone && !ran.records.is_empty() {
-        output::print_bytes(heading(job, &ran.records).as_bytes())?;
-        output::print_bytes(table(&ran.records).as_bytes())?;
-        output::print_bytes(series.curves.concat().as_bytes())?;
+        output::print_text(&heading(job, &ran.records))?;
+        output::print_text(&table(&ran.records))?;
+        output::print_text(&series.curves.concat())?;
     }
     outcome.map(|()| finding(&ran.notes))
 }
@@ -158,7 +158,7 @@ fn heading(job: &Job, records: &[RunRecord]) -> String {
         .unwrap_or("unknown file system");
     let rounds = records.iter().map(|record| record.round).max().unwrap_or(0) + 1;
     let rounds = if rounds == 1 {
-        String::new()
+        ", one round: no interval (--rounds 6 gives one)".to_owned()
     } else {
         format!(", {rounds} rounds, medians")
     };

@@ -19,9 +19,9 @@ use rustix::fs::OFlags;
 use serde_json::{Value, json};
 use vfs::FileSystem;
 
-use super::bed::{Bed, Mounted, OpenFile, Shape};
 use super::paper;
 use super::promise::{Bound, Verdict};
+use super::simulated_chips::{Mounted, OpenFile, Shape, SimulatedChips};
 
 /// Interval of writing out unsynced data.
 const INTERVAL: Nanos = Nanos::from_millis(3000);
@@ -93,13 +93,13 @@ pub fn measure(
 
 /// Replays the trace; returns the number of calls and their mean response time.
 fn run(shape: Shape, trace: &Trace) -> Result<(u64, Nanos)> {
-    let bed = Bed::formatted(shape)?;
-    let mounted = bed.mount()?;
+    let chips = SimulatedChips::formatted(shape)?;
+    let mounted = chips.mount()?;
     for (path, bytes) in files_before(trace)? {
         mounted.fill_file(&name_of(&path), bytes, CHUNK_BYTES)?;
     }
     mounted.unmount()?;
-    let mounted = bed.mount()?;
+    let mounted = chips.mount()?;
     let mut replay = Replay::new(&mounted, trace);
     for call in &trace.calls {
         replay.call(Nanos(call.at_ns), call.action)?;

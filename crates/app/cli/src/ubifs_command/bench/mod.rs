@@ -4,10 +4,10 @@
 //! the same on every machine.
 
 mod application;
-mod bed;
 mod mounting;
 mod paper;
 mod promise;
+mod simulated_chips;
 mod throughput;
 mod workload;
 
@@ -16,6 +16,7 @@ use bench::app::Scale;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use nand::Preset;
+use programs::command_line::one_of;
 use serde_json::Value;
 
 use self::mounting::Content;
@@ -29,8 +30,8 @@ use crate::quantity::{parse_bytes, show_bytes};
 /// Arguments of `tidegate ubifs bench`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Chips are simulated, time is virtual: what the chips take, exact and the same on every machine. The calls go to the\n\
-                  file system itself, with nothing between; FUSE and its page cache are not measured.\n\
+    after_help = "Simulated chips in virtual time: the time of the chips only, exact and the same on every \
+                  machine. The calls go directly to the file system, without FUSE and its page cache.\n\
                   Exit codes: 0 done, 1 with --check a promise was missed, 2 could not do it."
 )]
 pub struct UbifsBenchArguments {
@@ -44,16 +45,16 @@ pub struct UbifsBenchArguments {
     pub what: Vec<What>,
     /// Kinds of chips, separated by commas: slc, mlc, tlc (table 1 of the MA-UBIFS study), micron-mlc; applications run
     /// only on mlc if it is among them
-    #[arg(long, default_value = "slc,mlc,tlc", value_delimiter = ',', value_parser = str::parse::<Preset>)]
+    #[arg(long, value_name = "NAME,...", default_value = "slc,mlc,tlc", value_delimiter = ',', hide_possible_values = true, value_parser = one_of::<Preset>(Preset::ALL.map(Preset::name)))]
     pub cells: Vec<Preset>,
     /// Numbers of devices, separated by commas; 1 is always measured for comparison
-    #[arg(long, default_value = "1,2,4", value_delimiter = ',')]
+    #[arg(long, value_name = "N,...", default_value = "1,2,4", value_delimiter = ',')]
     pub devices: Vec<u32>,
     /// Total size of all devices, whatever their number
     #[arg(long, value_name = "SIZE", default_value = "1g", value_parser = parse_bytes)]
     pub size: u64,
     /// Throughput: record sizes, separated by commas
-    #[arg(long, default_value = "4k,64k,1m,16m", value_delimiter = ',', value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE,...", default_value = "4k,64k,1m,16m", value_delimiter = ',', value_parser = parse_bytes)]
     pub records: Vec<u64>,
     /// Throughput: amount that each workload writes or reads, at least one record
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_bytes)]

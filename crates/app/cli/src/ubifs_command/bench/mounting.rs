@@ -10,9 +10,9 @@ use rustix::fs::OFlags;
 use serde_json::{Value, json};
 use vfs::FileSystem;
 
-use super::bed::{Bed, Mounted, Shape};
 use super::paper;
 use super::promise::{Bound, Verdict};
+use super::simulated_chips::{Mounted, Shape, SimulatedChips};
 use crate::quantity::{parse_bytes, show_bytes};
 
 /// Size of each of many files.
@@ -128,11 +128,11 @@ pub fn measure(
 }
 
 fn mount(shape: Shape, content: Content) -> Result<Mount> {
-    let bed = Bed::formatted(shape)?;
-    let mounted = bed.mount()?;
+    let chips = SimulatedChips::formatted(shape)?;
+    let mounted = chips.mount()?;
     content.write(&mounted)?;
     mounted.unmount()?;
-    let mounted = bed.mount()?;
+    let mounted = chips.mount()?;
     Ok(Mount {
         preset: shape.preset,
         devices: shape.devices,

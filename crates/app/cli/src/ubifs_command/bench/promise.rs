@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_said_and_not_missed() {
+    fn an_unmeasured_promise_is_named_and_not_missed() {
         let verdicts = judge(&[]);
         assert_eq!(verdicts.len(), PROMISES.len());
         assert!(

@@ -6,7 +6,7 @@ use nand::Preset;
 use results::nearest_f64;
 use serde_json::{Value, json};
 
-use super::bed::Shape;
+use super::simulated_chips::Shape;
 use super::workload::Workload;
 use super::{paper, workload};
 use crate::array_command::limit_ns;

@@ -6,7 +6,7 @@ use media::Nanos;
 use rustix::fs::OFlags;
 use vfs::FileSystem;
 
-use super::bed::{Bed, Mounted, OpenFile, Shape};
+use super::simulated_chips::{Mounted, OpenFile, Shape, SimulatedChips};
 
 /// The workloads in execution order: each starts from the result of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +71,12 @@ pub fn run(
     total_bytes: u64,
     each: &mut dyn FnMut(),
 ) -> Result<Vec<(Workload, Nanos)>> {
-    let bed = Bed::formatted(shape)?;
+    let chips = SimulatedChips::formatted(shape)?;
     let records = total_bytes / record_bytes;
     let mut record = vec![0; usize::try_from(record_bytes)?];
     let mut took = Vec::new();
     for workload in Workload::ALL {
-        let mounted = bed.mount()?;
+        let mounted = chips.mount()?;
         let file = mounted.open_file("file")?;
         let order = Permutation::new(records, SEED);
         let place = |number| match workload.is_random() {

@@ -4,6 +4,7 @@ use super::Treatment;
 use super::step::{Direction, StepMaker};
 use crate::fio::error::FioError;
 use crate::fio::quantity;
+use crate::spec::{CachePath, Mode, SyncKind};
 
 impl StepMaker<'_> {
     pub(super) fn mode(&mut self, direction: &Direction) -> Result<(), FioError> {
@@ -15,9 +16,9 @@ impl StepMaker<'_> {
         let buffered = options.switch("buffered", true)?;
         let direct = options.switch("direct", !buffered)?;
         let sync = options.value("sync", |text| match text {
-            "" | "1" | "sync" => Ok(Some("sync")),
-            "dsync" => Ok(Some("dsync")),
-            "0" | "none" => Ok(None),
+            "" | "1" | "sync" => Ok(SyncKind::Sync),
+            "dsync" => Ok(SyncKind::DataSync),
+            "0" | "none" => Ok(SyncKind::None),
             other => Err(format!("expected none, sync or dsync, found `{other}`")),
         })?;
         let fsync = self.sync_every("fsync")?;
@@ -31,28 +32,26 @@ impl StepMaker<'_> {
             return Err(options.unsupported("fdatasync", "two kinds of sync after writes at once"));
         }
         let every = fsync.or(fdatasync);
-        let (fsync, each) = (fsync.is_some(), every.is_some());
-        let mode = match (is_mapped, direct, sync.flatten(), each) {
-            (true, _, Some(_), _) => {
+        let path = match (is_mapped, direct) {
+            (true, _) => CachePath::Mapped,
+            (false, true) => CachePath::Direct,
+            (false, false) => CachePath::Cached,
+        };
+        let sync = match (sync.unwrap_or(SyncKind::None), every) {
+            (SyncKind::None, Some(_)) if is_mapped => SyncKind::Msync,
+            (SyncKind::None, Some(_)) if fsync.is_some() => SyncKind::Fsync,
+            (SyncKind::None, Some(_)) => SyncKind::Fdatasync,
+            (SyncKind::None, None) => SyncKind::None,
+            _ if is_mapped => {
                 return Err(options.unsupported("sync", "O_SYNC with a mapping, which has no effect"));
             }
-            (true, _, None, true) => "mmap-sync",
-            (true, _, None, false) => "mmap",
-            (false, _, Some(_), true) => {
+            (_, Some(_)) => {
                 return Err(options.unsupported("sync", "O_SYNC and a sync after each write in one mode"));
             }
-            (false, true, None, true) if fsync => "direct-fsync",
-            (false, true, None, true) => "direct-fdatasync",
-            (false, true, Some("dsync"), false) => "direct-dsync",
-            (false, true, Some(_), false) => "direct-sync",
-            (false, true, None, false) => "direct",
-            (false, false, Some("dsync"), false) => "dsync",
-            (false, false, Some(_), false) => "sync",
-            (false, false, None, true) if fsync => "fsync",
-            (false, false, None, true) => "fdatasync",
-            (false, false, None, false) => "buffered",
+            (kind, None) => kind,
         };
-        self.put("mode", mode.to_owned());
+        let mode = Mode::of(path, sync).expect("every path has these syncs");
+        self.put("mode", mode.to_string());
         if let Some(every) = every.filter(|every| *every > 1) {
             self.put("sync-every", every.to_string());
         }

@@ -39,7 +39,7 @@ pub struct Shape {
 }
 
 /// Chips with a file system.
-pub struct Bed {
+pub struct SimulatedChips {
     chips: Vec<Chip>,
 }
 
@@ -63,7 +63,7 @@ pub struct OpenFile {
     pub handle: Handle,
 }
 
-impl Bed {
+impl SimulatedChips {
     /// Creates chips with an empty file system across all of them.
     pub fn formatted(shape: Shape) -> Result<Self> {
         let Shape {
@@ -72,10 +72,10 @@ impl Bed {
             bytes,
         } = shape;
         let model = preset.model().with_size(bytes / u64::from(devices))?;
-        let bed = Self {
+        let chips = Self {
             chips: (0..devices).map(|member| chip(preset, member, model)).collect(),
         };
-        let options = format_options(&bed.chips[0])?;
+        let options = format_options(&chips.chips[0])?;
         let identity = MemberIdentity {
             array: 1,
             index: 0,
@@ -83,10 +83,11 @@ impl Bed {
             redundancy: array::Redundancy::None,
             label: "bench".to_owned(),
         };
-        array::format(bed.chips.clone(), options, &identity, &mut |_, _| {})?;
-        bed.make_file_system(bytes)
-            .with_context(|| format!("{devices} {} chips of {bytes} bytes in all", preset.name()))?;
-        Ok(bed)
+        array::format(chips.chips.clone(), options, &identity, &mut |_, _| {})?;
+        chips
+            .make_file_system(bytes)
+            .with_context(|| format!("{devices} {} chips with {bytes} bytes together", preset.name()))?;
+        Ok(chips)
     }
 
     fn attach(&self) -> Result<Array<Chip>> {

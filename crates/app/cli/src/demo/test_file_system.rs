@@ -15,15 +15,15 @@ const IMAGE_BYTES: u64 = 3 << 30;
 const HEADROOM_BYTES: u64 = 256 << 20;
 
 /// A file system to measure on. Everything created for it is removed on drop.
-pub struct Bed {
+pub struct TestFileSystem {
     // Drop order: the file system is unmounted before its directory is removed.
     disk: Option<LoopDisk>,
     folder: WorkFolder,
     notes: Vec<String>,
 }
 
-impl Bed {
-    /// Sets up the bed in `directory`, for files of `size_bytes`.
+impl TestFileSystem {
+    /// Makes the test file system in `directory`, for files of `size_bytes`.
     pub fn make(directory: &Path, size_bytes: u64) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("{} can't be made", directory.display()))?;
         let directory = directory
@@ -35,18 +35,18 @@ impl Bed {
             ext4(&folder.path, size_bytes)
                 .map_err(|error| {
                     notes.push(format!(
-                        "measuring in the folder itself, no ext4 of its own: {}",
+                        "measuring in the folder itself, without a separate ext4: {}",
                         crate::output::with_causes(&error)
                     ))
                 })
                 .ok()
         } else {
-            notes.push("measuring in the folder itself: an ext4 of its own needs root".to_owned());
+            notes.push("measuring in the folder itself: a separate ext4 needs root".to_owned());
             None
         };
-        let bed = Self { disk, folder, notes };
-        fs::create_dir(bed.data()).with_context(|| format!("{} can't be made", bed.data().display()))?;
-        Ok(bed)
+        let test = Self { disk, folder, notes };
+        fs::create_dir(test.data()).with_context(|| format!("{} can't be made", test.data().display()))?;
+        Ok(test)
     }
 
     /// Notes for the user about the measured file system.

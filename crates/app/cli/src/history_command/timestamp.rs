@@ -1,8 +1,8 @@
 //! Parses points in time: `7d`, `12h`, `30min`, `2026-01-31`.
 
 /// Nanoseconds since 1970 of a time before `now_unix_ns`, or of the beginning of a day (UTC).
-pub fn parse_moment(text: &str, now_unix_ns: u64) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is no moment; write for example 30min, 12h, 7d, 2w or 2026-01-31");
+pub fn parse_timestamp(text: &str, now_unix_ns: u64) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no time; write for example 30min, 12h, 7d, 2w or 2026-01-31");
     if let Some(days) = day_number(text) {
         return days.checked_mul(86_400_000_000_000).ok_or_else(wrong);
     }
@@ -52,19 +52,22 @@ mod tests {
     const DAY_NS: u64 = 86_400_000_000_000;
 
     #[test]
-    fn dates_and_spans_are_moments() {
+    fn dates_and_spans_are_timestamps() {
         let now = 30 * DAY_NS;
-        assert_eq!(parse_moment("7d", now), Ok(23 * DAY_NS));
-        assert_eq!(parse_moment("2w", now), Ok(16 * DAY_NS));
-        assert_eq!(parse_moment("24h", now), Ok(29 * DAY_NS));
-        assert_eq!(parse_moment("1440min", now), Ok(29 * DAY_NS));
-        assert_eq!(parse_moment("9999w", now), Ok(0));
-        assert_eq!(parse_moment("1970-01-02", now), Ok(DAY_NS));
-        assert_eq!(parse_moment("2024-03-01", now), Ok(1_709_251_200 * 1_000_000_000));
+        assert_eq!(parse_timestamp("7d", now), Ok(23 * DAY_NS));
+        assert_eq!(parse_timestamp("2w", now), Ok(16 * DAY_NS));
+        assert_eq!(parse_timestamp("24h", now), Ok(29 * DAY_NS));
+        assert_eq!(parse_timestamp("1440min", now), Ok(29 * DAY_NS));
+        assert_eq!(parse_timestamp("9999w", now), Ok(0));
+        assert_eq!(parse_timestamp("1970-01-02", now), Ok(DAY_NS));
+        assert_eq!(
+            parse_timestamp("2024-03-01", now),
+            Ok(1_709_251_200 * 1_000_000_000)
+        );
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn an_invalid_time_is_refused() {
         for text in [
             "",
             "7",
@@ -76,7 +79,7 @@ mod tests {
             "1969-01-01",
             "x-01-01",
         ] {
-            parse_moment(text, 0).expect_err(text);
+            parse_timestamp(text, 0).expect_err(text);
         }
     }
 }

@@ -1,0 +1,363 @@
+//! The ground of a cell: a device, a file system on it, and mounts over that. Each value removes what it made on drop.
+//!
+//! Everything lies below the study's folder, so that [`crate::folder::clean`] finds what a killed study left behind.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::mount::UnmountFlags;
+
+use crate::cell::{Cell, MOUNT, NATIVE, PEERS};
+use crate::child::{Children, STEP_TIME};
+use crate::clean::{backing_of, remove_image, remove_work};
+use crate::plan::{Device, Environment};
+
+/// Size of an image, and of a card without a given size, in bytes.
+const DEVICE_BYTES: u64 = 2 << 30;
+
+/// Name of the folder of mount points, below the study's folder.
+pub const MOUNTS: &str = "mounts";
+
+/// Name of the folder of attached cards, below the study's folder.
+pub const CARDS: &str = "cards";
+
+/// Name of the link to the folder that cells without a device use, below the study's folder.
+pub const WORK: &str = "work";
+
+/// Name of the image, below the study's folder.
+pub const IMAGE: &str = "device.img";
+
+/// A device, or a folder in its place.
+pub struct Bed<'run> {
+    children: Children<'run>,
+    folder: PathBuf,
+    kind: Kind,
+}
+
+enum Kind {
+    Card(PathBuf),
+    Loop(PathBuf),
+    Block(PathBuf),
+    Directory(PathBuf),
+}
+
+impl<'run> Bed<'run> {
+    /// Makes the device of an environment; `scale` is the speed of a card.
+    ///
+    /// # Errors
+    /// If it can't be made; nothing is left then.
+    pub fn make(
+        children: Children<'run>,
+        folder: &Path,
+        environment: &Environment,
+        scale: f64,
+    ) -> Result<Self> {
+        let bed = |kind| Self {
+            children,
+            folder: folder.to_owned(),
+            kind,
+        };
+        let bytes = environment.size.unwrap_or(DEVICE_BYTES);
+        Ok(match &environment.device {
+            Device::Card(name) => {
+                let cards = text(&folder.join(CARDS))?;
+                let mut words = [
+                    "emmc",
+                    "attach",
+                    "--json",
+                    "--card",
+                    name,
+                    "--run-folder",
+                    &cards,
+                    "--size",
+                ]
+                .map(str::to_owned)
+                .to_vec();
+                words.push(bytes.to_string());
+                if scale.to_bits() != 1.0_f64.to_bits() {
+                    words.extend(["--time-scale".to_owned(), scale.to_string()]);
+                }
+                if let Some(limit) = environment.dirty_limit {
+                    words.extend(["--dirty-limit".to_owned(), limit.to_string()]);
+                }
+                let report = children.tidegate(&words, STEP_TIME)?;
+                let report: serde_json::Value =
+                    serde_json::from_str(&report).context("the report of emmc attach")?;
+                let device = report["device"].as_str().context("emmc attach named no device")?;
+                bed(Kind::Card(device.into()))
+            }
+            Device::Image => {
+                let image = folder.join(IMAGE);
+                let attached = File::create_new(&image)
+                    .and_then(|file| file.set_len(bytes))
+                    .with_context(|| format!("{} can't be made", image.display()))
+                    .and_then(|()| {
+                        let words = ["--find", "--show", "--direct-io=on", &text(&image)?];
+                        children.run(Path::new("losetup"), &words, STEP_TIME)
+                    });
+                match attached {
+                    Ok(device) => bed(Kind::Loop(device.trim().into())),
+                    Err(error) => {
+                        // The next block makes a new one.
+                        let _ = remove_image(&children, folder);
+                        return Err(error);
+                    }
+                }
+            }
+            Device::Block(path) => bed(Kind::Block(path.clone())),
+            Device::Directory(path) => {
+                let path = path
+                    .canonicalize()
+                    .with_context(|| format!("{} can't be used", path.display()))?;
+                let work = path.join(format!(".tidegate-study-{}", std::process::id()));
+                // First the link: whatever ends the study, `clean` finds the folder.
+                let link = folder.join(WORK);
+                symlink(&work, &link).with_context(|| format!("{} can't be made", link.display()))?;
+                fs::create_dir(&work).with_context(|| format!("{} can't be made", work.display()))?;
+                bed(Kind::Directory(work))
+            }
+        })
+    }
+
+    /// The block device; `None` for a folder.
+    pub fn device(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Card(device) | Kind::Loop(device) | Kind::Block(device) => Some(device),
+            Kind::Directory(_) => None,
+        }
+    }
+
+    /// Makes and mounts the file system of a block of cells.
+    pub fn file_system(&self, values: &Cell) -> Result<FileSystem> {
+        let Some(device) = self.device() else {
+            let Kind::Directory(directory) = &self.kind else {
+                bail!("a folder has no file system to make");
+            };
+            return Ok(FileSystem {
+                data: directory.clone(),
+                mountpoint: None,
+            });
+        };
+        let name = values.value("fs");
+        let device = text(device)?;
+        let maker = PathBuf::from(format!("mkfs.{name}"));
+        let mut words: Vec<String> = usual_options(name)
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect();
+        words.extend(values.value("mkfs").split_whitespace().map(str::to_owned));
+        words.push(device.clone());
+        self.children.run(&maker, &words, STEP_TIME)?;
+        let mountpoint = self.folder.join(MOUNTS).join("native");
+        fs::create_dir_all(&mountpoint)?;
+        let options = match values.value("mount-options") {
+            "" => "defaults",
+            options => options,
+        };
+        let words = ["-t", name, "-o", options, &device, &text(&mountpoint)?].map(str::to_owned);
+        // Unmounts also if the study is stopped just after the mount.
+        let made = FileSystem {
+            data: mountpoint.join("data"),
+            mountpoint: Some(mountpoint),
+        };
+        self.children.run(Path::new("mount"), &words, STEP_TIME)?;
+        fs::create_dir(&made.data)?;
+        Ok(made)
+    }
+
+    /// Sets the I/O scheduler of the device.
+    pub fn set_scheduler(&self, name: &str) -> Result<()> {
+        let Some(device) = self.device() else {
+            return Ok(());
+        };
+        let device = device.file_name().unwrap_or_default().to_string_lossy();
+        let path = format!("/sys/block/{device}/queue/scheduler");
+        let names = fs::read_to_string(&path).with_context(|| format!("{path} can't be read"))?;
+        if names.contains(&format!("[{name}]")) {
+            return Ok(());
+        }
+        // A file of the kernel: there is no link that another user could have planted.
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(name.as_bytes()));
+        written.map_err(|error| {
+            anyhow!(
+                "{path}: `{name}` can't be set ({error}); there are {}",
+                names.trim()
+            )
+        })?;
+        // The kernel takes an empty name and some old ones, and then has another.
+        let names = fs::read_to_string(&path).with_context(|| format!("{path} can't be read"))?;
+        if !names.contains(&format!("[{name}]")) {
+            bail!("{path}: expected [{name}], found {}", names.trim());
+        }
+        Ok(())
+    }
+
+    /// Fails if the device that this study attached is gone: another program could have its name now.
+    pub fn check(&self) -> Result<()> {
+        match &self.kind {
+            Kind::Card(device) | Kind::Loop(device) => {
+                let backing = backing_of(device);
+                if !backing
+                    .as_ref()
+                    .is_some_and(|file| file.starts_with(&self.folder))
+                {
+                    bail!("{}: the device of this study is gone", device.display());
+                }
+                Ok(())
+            }
+            Kind::Block(_) | Kind::Directory(_) => Ok(()),
+        }
+    }
+
+    /// The folder that a cell measures, mounted as the cell has it; `tidegate` serves it if the cell asks for our mount.
+    pub fn mount(
+        &self,
+        cell: &Cell,
+        file_system: &FileSystem,
+        tidegate: &'run Path,
+    ) -> Result<Mounted<'run>> {
+        let data = text(&file_system.data)?;
+        let path = cell.value("path");
+        let mut mounted = Mounted {
+            children: Children {
+                tidegate,
+                ..self.children
+            },
+            directory: file_system.data.clone(),
+            fuse: Fuse::None,
+        };
+        if path == NATIVE {
+            return Ok(mounted);
+        }
+        let mountpoint = self.folder.join(MOUNTS).join("fuse");
+        fs::create_dir_all(&mountpoint)?;
+        let target = text(&mountpoint)?;
+        if path == MOUNT {
+            let mut words = vec!["mount".to_owned(), data, target];
+            words.extend(cell.flags("mount."));
+            (mounted.directory, mounted.fuse) = (mountpoint, Fuse::Own);
+            mounted.children.tidegate(&words, STEP_TIME)?;
+        } else if PEERS.contains(&path) {
+            (mounted.directory, mounted.fuse) = (mountpoint, Fuse::Peer);
+            self.children.run(Path::new(path), &[data, target], STEP_TIME)?;
+        }
+        Ok(mounted)
+    }
+}
+
+/// Options of mkfs without which background work would run while a cell is measured.
+fn usual_options(name: &str) -> &'static [&'static str] {
+    match name {
+        "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        "xfs" | "btrfs" | "f2fs" => &["-q", "-f"],
+        "nilfs2" => &["-q", "-f"],
+        _ => &[],
+    }
+}
+
+impl Drop for Bed<'_> {
+    fn drop(&mut self) {
+        let never = std::sync::atomic::AtomicBool::new(false);
+        // A stopped study still has to remove what it made.
+        let children = Children {
+            stop: &never,
+            ..self.children
+        };
+        // A failure leaves what `study clean` finds; nothing more can be done here.
+        let _ = match &self.kind {
+            Kind::Card(device) => text(device).and_then(|device| {
+                let cards = text(&self.folder.join(CARDS))?;
+                let words = ["emmc", "detach", &device, "--force", "--run-folder", &cards].map(str::to_owned);
+                children.tidegate(&words, STEP_TIME)
+            }),
+            Kind::Loop(_) => remove_image(&children, &self.folder).map(|_| String::new()),
+            Kind::Block(_) => Ok(String::new()),
+            Kind::Directory(_) => remove_work(&self.folder).map(|_| String::new()),
+        };
+    }
+}
+
+/// A mounted file system, or a folder.
+pub struct FileSystem {
+    /// The folder that cells measure or mount.
+    pub data: PathBuf,
+    mountpoint: Option<PathBuf>,
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        if let Some(mountpoint) = &self.mountpoint {
+            unmount(mountpoint);
+        }
+    }
+}
+
+/// A folder as a cell has it.
+pub struct Mounted<'run> {
+    children: Children<'run>,
+    /// The folder to measure.
+    pub directory: PathBuf,
+    fuse: Fuse,
+}
+
+#[derive(PartialEq)]
+enum Fuse {
+    None,
+    Own,
+    Peer,
+}
+
+impl Mounted<'_> {
+    /// The counters of the daemon, if it is ours.
+    pub fn statistics(&self) -> Result<Option<serde_json::Value>> {
+        if self.fuse != Fuse::Own {
+            return Ok(None);
+        }
+        let words = ["stats", "--json", &text(&self.directory)?].map(str::to_owned);
+        let document = self.children.tidegate(&words, STEP_TIME)?;
+        serde_json::from_str(&document)
+            .map(Some)
+            .context("the counters of the mount")
+    }
+
+    /// Unmounts, and waits until the daemon has written everything.
+    pub fn unmount(mut self) -> Result<()> {
+        if self.fuse == Fuse::Own {
+            let words = ["unmount", &text(&self.directory)?].map(str::to_owned);
+            self.children.tidegate(&words, STEP_TIME)?;
+            self.fuse = Fuse::None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        if self.fuse != Fuse::None {
+            unmount(&self.directory);
+        }
+    }
+}
+
+/// Unmounts; what is busy is detached, and goes when it is free. The requests of a FUSE mount then fail: its daemon may
+/// have stopped to answer.
+pub fn unmount(mountpoint: &Path) {
+    if rustix::mount::unmount(mountpoint, UnmountFlags::NOFOLLOW).is_err() {
+        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE;
+        let _ = rustix::mount::unmount(mountpoint, flags);
+    }
+}
+
+/// A path as a word of a command line.
+pub fn text(path: &Path) -> Result<String> {
+    let text = path
+        .to_str()
+        .with_context(|| format!("{}: a path that is not UTF-8", path.display()))?;
+    Ok(text.to_owned())
+}

@@ -1,0 +1,412 @@
+//! Gate: decides for each cell whether a program, or a later study, is slower than its baseline.
+//!
+//! A cell is *worse* if the whole interval of its ratio of MB/s lies below the bound, *fine* if it lies at or above it,
+//! and *undecided* otherwise. The gate passes only if every cell is fine, fails if one is worse, and can't tell otherwise.
+//!
+//! Error of each decision: 5 %, divided by the number of looks if the rounds end as soon as something is decided. A gate
+//! that passes needs every cell to be fine, so that no further care is needed for several cells; one that fails needs
+//! only one worse cell, so "worse" is found by Holm's steps: with `m` cells left, its error is divided by `m`.
+//!
+//! Ratios between two programs are formed within rounds. Those between two studies compare all rounds of one with all
+//! rounds of the other; their intervals do not show that the machine itself may have changed in between.
+
+mod conditions;
+mod output;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+use results::{CLAIM_COVERAGE, Estimate, RunRecord, nearest_f64};
+use serde::{Deserialize, Serialize};
+
+use crate::cell::Cell;
+use crate::folder::{State, place};
+use crate::plan::{BINARY, Plan};
+
+pub use output::{json, junit, markdown, text};
+
+/// Looks at the records of rounds that end early: after an eighth, a quarter, a half and all of them.
+pub const LOOKS: u32 = 4;
+
+/// A coverage that was reached up to rounding errors.
+const TINY: f64 = 1e-9;
+
+/// Bound of a gate.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Rule {
+    /// Smallest accepted ratio to the baseline.
+    pub min_ratio: f64,
+    /// Number of times that the records are judged, including the last; 1, or [`LOOKS`].
+    pub looks: u32,
+}
+
+/// Decision on one cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The whole interval lies at or above the bound.
+    Fine,
+    /// The whole interval lies below it.
+    Worse,
+    /// The interval contains it.
+    Undecided,
+    /// No interval of these rounds has the coverage wanted.
+    TooFewRounds,
+    /// A run failed or has no speed.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// For tables.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::Worse => "worse",
+            Self::Undecided => "undecided",
+            Self::TooFewRounds => "too few rounds",
+            Self::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// Decision on all cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every cell is fine.
+    Passed,
+    /// At least one is worse.
+    Failed,
+    /// None is worse, and not all are fine.
+    Undecided,
+}
+
+/// A cell with its ratio.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// The cell, without the program under test.
+    pub cell: Cell,
+    /// The values by which it differs from the others.
+    pub title: String,
+    /// Measured over baseline.
+    pub estimate: Option<Estimate>,
+    /// The decision.
+    pub verdict: Verdict,
+    /// Why it is not decided.
+    pub reason: String,
+    /// Time of all runs, in seconds.
+    pub seconds: f64,
+}
+
+/// All shared cells, compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gate {
+    /// Name of the study.
+    pub name: String,
+    /// Names of the baseline and of the measured side.
+    pub sides: [String; 2],
+    /// The bound.
+    pub rule: Rule,
+    /// At least one cell.
+    pub cells: Vec<Compared>,
+    /// Number of cells that only one of two studies has.
+    pub unshared: usize,
+}
+
+/// A study as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'study> {
+    /// Its folder, for messages.
+    pub name: &'study str,
+    /// Its plan, as it was run.
+    pub plan: &'study Plan,
+    /// Its conditions.
+    pub state: &'study State,
+    /// Its records.
+    pub records: &'study [RunRecord],
+}
+
+impl Rule {
+    /// Error of an interval, at both ends together.
+    fn error(self) -> f64 {
+        (1.0 - CLAIM_COVERAGE) / f64::from(self.looks.max(1))
+    }
+
+    /// Whether the rounds between two programs may end.
+    pub(crate) fn is_decided(
+        self,
+        plan: &Plan,
+        records: &[RunRecord],
+        rounds_done: u32,
+        rounds: u32,
+    ) -> bool {
+        let is_look = (1..self.looks).any(|step| rounds_done == rounds.checked_shr(step).unwrap_or(0));
+        is_look && of_binaries(plan, records, self).is_ok_and(|gate| gate.outcome() != Outcome::Undecided)
+    }
+}
+
+impl Gate {
+    /// The decision on all cells.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match (self.count(Verdict::Worse), self.count(Verdict::Fine)) {
+            (1.., _) => Outcome::Failed,
+            (_, fine) if fine > 0 && fine == self.cells.len() => Outcome::Passed,
+            _ => Outcome::Undecided,
+        }
+    }
+
+    /// Number of cells with a verdict.
+    #[must_use]
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.cells.iter().filter(|cell| cell.verdict == verdict).count()
+    }
+}
+
+/// Compares the second program of a study with the first, by ratios within rounds.
+///
+/// # Errors
+/// If the study is none of two programs, or a cell was measured twice in a round.
+pub fn of_binaries(plan: &Plan, records: &[RunRecord], rule: Rule) -> Result<Gate> {
+    let [(baseline, _), (measured, _)] = plan.binaries.as_slice() else {
+        bail!(
+            "it compares no two programs; name another study by --baseline, or run a plan with two --binary"
+        );
+    };
+    let speeds = speeds("cells.jsonl", records)?;
+    let of_baseline = crate::cell::blocks(plan)?
+        .into_iter()
+        .flat_map(|block| block.cells);
+    let pairs = of_baseline
+        .filter(|cell| cell.value(BINARY) == baseline)
+        .map(|cell| {
+            let sides = [baseline, measured].map(|name| speeds.get(&cell.with(BINARY, name)).cloned());
+            Pair {
+                cell: cell.without(BINARY),
+                sides: sides.map(|side| side.unwrap_or_else(Speeds::missing)),
+                is_paired: true,
+            }
+        })
+        .collect();
+    Ok(Gate {
+        name: plan.name.clone(),
+        sides: [baseline.clone(), measured.clone()],
+        rule,
+        cells: judged(plan, pairs, rule),
+        unshared: 0,
+    })
+}
+
+/// Compares the cells that two studies share.
+///
+/// # Errors
+/// If they were measured under different conditions or share no cell, or a cell was measured twice in a round.
+pub fn of_studies(baseline: Stored<'_>, measured: Stored<'_>, rule: Rule) -> Result<Gate> {
+    let differences = conditions::differences(baseline, measured);
+    if !differences.is_empty() {
+        bail!(
+            "{} and {} can't be compared: {}; measure both under the same conditions",
+            baseline.name,
+            measured.name,
+            differences.join("; ")
+        );
+    }
+    let mut below = speeds(baseline.name, baseline.records)?;
+    let above = speeds(measured.name, measured.records)?;
+    let all: BTreeSet<&Cell> = below.keys().chain(above.keys()).collect();
+    let all = all.len();
+    let shared = above
+        .into_iter()
+        .filter_map(|(cell, above)| {
+            Some(Pair {
+                sides: [below.remove(&cell)?, above],
+                cell,
+                is_paired: false,
+            })
+        })
+        .collect::<Vec<_>>();
+    if shared.is_empty() {
+        bail!(
+            "{} and {} share no cell; `tidegate study check PLAN` lists those of a plan",
+            baseline.name,
+            measured.name
+        );
+    }
+    Ok(Gate {
+        name: measured.plan.name.clone(),
+        sides: [baseline.name.to_owned(), measured.name.to_owned()],
+        rule,
+        unshared: all - shared.len(),
+        cells: judged(measured.plan, shared, rule),
+    })
+}
+
+/// Speeds of a cell.
+#[derive(Clone, Debug, Default)]
+struct Speeds {
+    /// MB/s by round.
+    by_round: BTreeMap<u32, f64>,
+    /// A run that failed or has no speed.
+    problem: Option<String>,
+    seconds: f64,
+}
+
+impl Speeds {
+    fn missing() -> Self {
+        Self {
+            problem: Some("it was not measured".to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
+/// The speeds of all cells. Interrupted runs are left out.
+fn speeds(source: &str, records: &[RunRecord]) -> Result<BTreeMap<Cell, Speeds>> {
+    let mut all: BTreeMap<Cell, Speeds> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for record in records {
+        let Some(place) = place(record) else {
+            continue;
+        };
+        if !seen.insert((place.cell.clone(), record.round)) {
+            bail!(
+                "{source}: round {} of the cell `{}` was measured twice; the records of two studies were mixed",
+                record.round,
+                record.label
+            );
+        }
+        let speeds = all.entry(place.cell).or_default();
+        let speed = record
+            .mb_per_s()
+            .filter(|speed| speed.is_finite() && *speed > 0.0);
+        match (place.failed, speed) {
+            (Some(reason), _) => speeds.problem = Some(format!("round {}: {reason}", record.round)),
+            (None, _) if !record.complete => {}
+            (None, Some(speed)) => {
+                speeds.by_round.insert(record.round, speed);
+                let longest = record.samples.iter().map(|sample| sample.elapsed_ns).max();
+                speeds.seconds += nearest_f64(longest.unwrap_or(0)) / 1e9;
+            }
+            (None, None) => speeds.problem = Some(format!("round {}: it has no speed", record.round)),
+        }
+    }
+    Ok(all)
+}
+
+/// A cell of both sides.
+struct Pair {
+    cell: Cell,
+    /// Baseline and measured.
+    sides: [Speeds; 2],
+    /// Both sides ran in the same rounds.
+    is_paired: bool,
+}
+
+impl Pair {
+    /// The ratio, with an interval of this coverage if there are enough rounds for it.
+    fn estimate(&self, coverage: f64) -> Option<Estimate> {
+        let [baseline, measured] = &self.sides;
+        if self.is_paired {
+            let ratios = measured.by_round.iter().filter_map(|(round, speed)| {
+                let below = baseline.by_round.get(round)?;
+                Some(speed / below)
+            });
+            return Estimate::of_median_covering(&ratios.collect::<Vec<_>>(), coverage);
+        }
+        let [baseline, measured] =
+            [baseline, measured].map(|side| side.by_round.values().copied().collect::<Vec<_>>());
+        Estimate::of_ratio_covering(&baseline, &measured, coverage)
+    }
+
+    fn problem(&self) -> Option<&str> {
+        self.sides.iter().find_map(|side| side.problem.as_deref())
+    }
+}
+
+/// The decisions on all cells.
+fn judged(plan: &Plan, pairs: Vec<Pair>, rule: Rule) -> Vec<Compared> {
+    let worse = worse(&pairs, rule);
+    let cells: Vec<&Cell> = pairs.iter().map(|pair| &pair.cell).collect();
+    let titles = titles(plan, &cells);
+    let wanted = 1.0 - rule.error();
+    let judge = |(index, (pair, title)): (usize, (Pair, String))| {
+        let estimate = pair.estimate(wanted);
+        let (verdict, reason) = match (&estimate, pair.problem()) {
+            (_, Some(problem)) => (Verdict::NotMeasured, problem.to_owned()),
+            (None, None) => (Verdict::NotMeasured, "no round was measured".to_owned()),
+            _ if worse.contains(&index) => (Verdict::Worse, String::new()),
+            (Some(estimate), None) => alone(estimate, wanted, rule.min_ratio),
+        };
+        Compared {
+            seconds: pair.sides.iter().map(|side| side.seconds).sum(),
+            cell: pair.cell,
+            title,
+            estimate,
+            verdict,
+            reason,
+        }
+    };
+    pairs.into_iter().zip(titles).enumerate().map(judge).collect()
+}
+
+/// The decision on a cell that was not found to be worse.
+fn alone(estimate: &Estimate, wanted: f64, min_ratio: f64) -> (Verdict, String) {
+    if estimate.coverage < wanted - TINY {
+        let reason = format!("{} rounds give no interval of {wanted}", estimate.count);
+        (Verdict::TooFewRounds, reason)
+    } else if estimate.low >= min_ratio {
+        (Verdict::Fine, String::new())
+    } else if estimate.high < min_ratio {
+        let reason = "below the bound, but so many cells need more rounds for a verdict";
+        (Verdict::Undecided, reason.to_owned())
+    } else {
+        (Verdict::Undecided, "the interval contains the bound".to_owned())
+    }
+}
+
+/// Numbers of the worse cells, by Holm's steps.
+fn worse(pairs: &[Pair], rule: Rule) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    loop {
+        let left = u64::try_from(pairs.len() - found.len()).unwrap_or(u64::MAX);
+        let wanted = 1.0 - rule.error() / nearest_f64(left.max(1));
+        let is_worse = |pair: &Pair| {
+            pair.problem().is_none()
+                && pair.estimate(wanted).is_some_and(|estimate| {
+                    estimate.coverage >= wanted - TINY && estimate.high < rule.min_ratio
+                })
+        };
+        let step: Vec<usize> = (0..pairs.len())
+            .filter(|index| !found.contains(index) && is_worse(&pairs[*index]))
+            .collect();
+        if step.is_empty() {
+            return found;
+        }
+        found.extend(step);
+    }
+}
+
+/// The values by which each cell differs from the others; for a single cell those that are no defaults of the plan.
+pub(crate) fn titles(plan: &Plan, cells: &[&Cell]) -> Vec<String> {
+    if let [cell] = cells {
+        return vec![cell.label(plan)];
+    }
+    let differs = |axis: &str| {
+        let mut values = cells.iter().map(|cell| cell.value(axis));
+        values
+            .next()
+            .is_some_and(|first| values.any(|value| value != first))
+    };
+    let title = |cell: &&Cell| {
+        let own = cell.0.iter().filter(|(axis, _)| differs(axis));
+        let words: Vec<String> = own
+            .map(|(axis, value)| format!("{}={value}", axis.trim_start_matches("mount.")))
+            .collect();
+        words.join(" ")
+    };
+    cells.iter().map(title).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Studies: a plan in TOML becomes cells, the cells become records, and the records become figures and verdicts.
+//!
+//! [`plan`] parses, [`cell`] expands, [`measure`] runs the cells in blocks that share a newly made file system, as sides
+//! of the rounds of [`runner`]; [`evidence`] estimates and judges, [`page`] draws. [`gate`] decides whether
+//! something became slower, [`tune`] races settings. Each step of a cell is a child process
+//! of this program or a system program; this crate knows no file system, no device and no workload.
+//!
+//! Invariants:
+//! - A ratio is formed from records of one round; a share of MAX also from records of one block.
+//! - The records of a block and round are stored together or not at all.
+//! - Everything made while measuring lies below the study's folder, where [`folder::clean`] finds it.
+//! - The same records give the same page, byte for byte.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod bed;
+mod calibrate;
+pub mod cell;
+pub mod check;
+mod child;
+mod clean;
+pub mod evidence;
+mod figure;
+pub mod folder;
+pub mod gate;
+mod measure;
+pub mod page;
+pub mod plan;
+mod study;
+mod traced;
+pub mod tune;
+
+pub use child::this_program;
+pub use measure::{Limits, bench_words};
+pub use study::{Options, resume, run, stored, tune as run_tune};

@@ -1,0 +1,378 @@
+//! Measures the blocks of a plan: the sides of a series of the [`runner`] are its blocks.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Error, Result};
+use results::{RunRecord, counter, nearest_f64};
+use runner::{Measured, Series, Settle, Turn, Watcher, environment};
+
+use crate::bed::{Bed, FileSystem};
+use crate::cell::{Block, Cell};
+use crate::child::{Children, STEP_TIME};
+use crate::evidence;
+use crate::folder::{FIELD, Folder, Place};
+use crate::gate;
+use crate::plan::{BINARY, Plan};
+use crate::traced;
+use crate::tune::Race;
+
+/// Context switches of the daemon during a cell.
+pub const CONTEXT_SWITCHES_DAEMON: &str = "context_switches_daemon_count";
+
+/// Name of the trace of the cell that is measured.
+const TRACE: &str = "cell.jsonl";
+
+/// Requests kept in flight on the raw device.
+const RAW_DEPTH: &str = "16";
+
+/// When the rounds end before their number is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// No round begins after this time.
+    pub time: Option<Duration>,
+    /// The rounds end when each interval of a share is at most this wide, relative to its value.
+    pub width: Option<f64>,
+    /// The rounds end when the programs under test are told apart.
+    pub decided: Option<gate::Rule>,
+}
+
+/// The blocks of a plan as a series.
+pub struct Blocks<'run> {
+    /// The plan.
+    pub plan: &'run Plan,
+    /// Its blocks.
+    pub blocks: &'run [Block],
+    /// Receives the records.
+    pub folder: &'run Folder,
+    /// Starts the measurements.
+    pub children: Children<'run>,
+    /// Speed of the card.
+    pub scale: f64,
+    /// Records of earlier rounds: what is there is not measured again.
+    pub stored: Vec<RunRecord>,
+    /// When to stop.
+    pub limits: Limits,
+    /// The race that chooses the cells of each round; all cells run without one.
+    pub race: Option<Race>,
+    /// Shows messages of the race.
+    pub watcher: &'run dyn Watcher,
+    /// The greatest number of rounds.
+    pub rounds: u32,
+    /// When it began.
+    pub began: Instant,
+}
+
+impl Series for Blocks<'_> {
+    type Error = Error;
+
+    fn title(&self, turn: Turn) -> String {
+        let block = &self.blocks[turn.side];
+        let words: Vec<&str> = block.values.values().map(String::as_str).collect();
+        let cells = block.cells.iter().filter(|cell| self.runs(cell)).count();
+        format!("{}, {cells} cells", words.join(" "))
+    }
+
+    fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
+        let has_run = |record: &RunRecord| {
+            record.round == turn.round
+                && crate::folder::place(record).is_some_and(|place| place.block == turn.side)
+        };
+        if self.stored.iter().any(has_run) {
+            return Ok(Vec::new());
+        }
+        if !self.blocks[turn.side].cells.iter().any(|cell| self.runs(cell)) {
+            return Ok(Vec::new());
+        }
+        let Some(records) = self.block(turn.side, turn.round)? else {
+            return Ok(Vec::new());
+        };
+        self.folder.append(&records)?;
+        let mut measured = Vec::new();
+        let mut failures = Vec::new();
+        for record in records {
+            match crate::folder::place(&record).and_then(|place| place.failed) {
+                Some(reason) => failures.push(format!("{}: {reason}", record.label)),
+                None => measured.push(Measured::plain(record.clone())),
+            }
+            self.stored.push(record);
+        }
+        match measured.first_mut() {
+            Some(first) => first.notes = failures,
+            None => anyhow::bail!("{}", failures.join("\n")),
+        }
+        Ok(measured)
+    }
+
+    fn failed(&mut self, turn: Turn, error: Error) -> Result<String> {
+        Ok(format!(
+            "{}: left out: {}",
+            self.title(turn),
+            programs::output::with_causes(&error)
+        ))
+    }
+
+    fn goes_on(&mut self, rounds_done: u32, _records: &[RunRecord]) -> bool {
+        if let Some(race) = &mut self.race {
+            let (message, goes_on) = race.after_round(rounds_done, &self.stored);
+            if let Some(message) = message {
+                self.watcher.say(&message);
+            }
+            return goes_on;
+        }
+        let is_late = self.limits.time.is_some_and(|time| self.began.elapsed() >= time);
+        let is_narrow = self.limits.width.is_some_and(|width| {
+            rounds_done >= evidence::ROUNDS_MIN
+                && evidence::widest(self.plan, &self.stored).is_some_and(|widest| widest <= width)
+        });
+        let is_decided = self
+            .limits
+            .decided
+            .is_some_and(|rule| rule.is_decided(self.plan, &self.stored, rounds_done, self.rounds));
+        !(is_late || is_narrow || is_decided)
+    }
+}
+
+impl<'run> Blocks<'run> {
+    /// The records of all cells of a block, failed ones among them; `None` if the study was stopped.
+    fn block(&self, side: usize, round: u32) -> Result<Option<Vec<RunRecord>>> {
+        let block = &self.blocks[side];
+        let is_stopped = || self.children.stop.load(std::sync::atomic::Ordering::Relaxed);
+        let bed = Bed::make(
+            self.children,
+            self.folder.path(),
+            &self.plan.environment,
+            self.scale,
+        );
+        let mut file_system: Option<Result<FileSystem, String>> = None;
+        let mut records = Vec::new();
+        let order = block.order(round).into_iter();
+        for cell in order
+            .map(|index| &block.cells[index])
+            .filter(|cell| self.runs(cell))
+        {
+            let measured = match &bed {
+                Ok(bed) if cell.is_raw() => self.cell(bed, cell, None, round),
+                Ok(bed) => {
+                    let made = file_system.get_or_insert_with(|| {
+                        bed.check()
+                            .and_then(|()| bed.file_system(cell))
+                            .map_err(|error| programs::output::with_causes(&error))
+                    });
+                    match made {
+                        Ok(made) => self.cell(bed, cell, Some(made), round),
+                        Err(reason) => Err(Error::msg(reason.clone())),
+                    }
+                }
+                Err(error) => Err(Error::msg(programs::output::with_causes(error))),
+            };
+            if is_stopped() {
+                return Ok(None);
+            }
+            records.push(self.record(side, cell, round, measured));
+        }
+        Ok(Some(records))
+    }
+
+    /// Measures a cell once.
+    pub(crate) fn cell(
+        &self,
+        bed: &Bed,
+        cell: &Cell,
+        file_system: Option<&FileSystem>,
+        round: u32,
+    ) -> Result<RunRecord> {
+        bed.check()?;
+        bed.set_scheduler(cell.value("scheduler"))?;
+        let Some(file_system) = file_system else {
+            let device = bed.device().context("there is no raw device")?;
+            return self.bench(cell, device, None, round);
+        };
+        Settle::FileSystem(file_system.data.clone()).settle();
+        let mounted = bed.mount(cell, file_system, self.program(cell))?;
+        let before = mounted.statistics()?;
+        let is_traced = ["trace", "replay"]
+            .iter()
+            .any(|axis| !cell.value(axis).is_empty());
+        let traced = bed.device().filter(|_| is_traced);
+        let mut record = self.bench(cell, &mounted.directory, traced, round)?;
+        if let (Some(before), Some(after)) = (before, mounted.statistics()?) {
+            let count = |pointer: &str| {
+                let value = |document: &serde_json::Value| document.pointer(pointer)?.as_u64();
+                Some(nearest_f64(value(&after)?.saturating_sub(value(&before)?)))
+            };
+            let switches = ["voluntary", "involuntary"]
+                .map(|kind| count(&format!("/session/context_switches_{kind}")).unwrap_or(0.0));
+            let writes = count("/backing/writes");
+            record
+                .counters
+                .insert(CONTEXT_SWITCHES_DAEMON.to_owned(), switches.iter().sum());
+            record
+                .counters
+                .extend(writes.map(|writes| (counter::BACKING_WRITES.to_owned(), writes)));
+        }
+        mounted.unmount()?;
+        // Tells the card which space is free again; not every device can be told.
+        let trim = [file_system.data.display().to_string()];
+        let _ = self.children.run(Path::new("fstrim"), &trim, STEP_TIME);
+        Ok(record)
+    }
+
+    /// Whether a cell is measured in this round.
+    fn runs(&self, cell: &Cell) -> bool {
+        self.race.as_ref().is_none_or(|race| race.runs(cell))
+    }
+
+    /// The program that serves the mount of a cell.
+    fn program(&self, cell: &Cell) -> &'run Path {
+        let named = |(name, _): &&(String, PathBuf)| name == cell.value(BINARY);
+        let under_test = self.plan.binaries.iter().find(named);
+        under_test.map_or(self.children.tidegate, |(_, path)| path)
+    }
+
+    /// Measures a target; `traced` is the device whose requests are recorded meanwhile.
+    fn bench(&self, cell: &Cell, target: &Path, traced: Option<&Path>, round: u32) -> Result<RunRecord> {
+        let mut words = bench_words(cell, round);
+        words.push(target.display().to_string());
+        let Some(device) = traced else {
+            return self.measured(&words);
+        };
+        let trace = self.folder.path().join(TRACE);
+        let trace_name = trace.display().to_string();
+        let device = device.display().to_string();
+        let tidegate = self.children.tidegate.display().to_string();
+        let mut recording = [
+            "trace",
+            "record",
+            "--no-driver",
+            "--sync",
+            "--force",
+            "-o",
+            &trace_name,
+            "-d",
+            &device,
+            "--",
+            &tidegate,
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        recording.extend(words);
+        let mut record = self.measured(&recording)?;
+        traced::add(&mut record, &trace)?;
+        let scheduler = cell.value("replay");
+        if !scheduler.is_empty() {
+            let words = [
+                "emmc",
+                "run",
+                "--json",
+                "--replay",
+                &trace_name,
+                "--scheduler",
+                scheduler,
+            ]
+            .map(str::to_owned);
+            record.samples = self.measured(&words)?.samples;
+        }
+        Ok(record)
+    }
+
+    fn measured(&self, words: &[String]) -> Result<RunRecord> {
+        let output = self.children.tidegate(words, self.plan.run.cell_time)?;
+        serde_json::from_str(&output).context("the measuring process printed no run record")
+    }
+
+    /// The record as it is stored: with its place, or with the reason of a failure.
+    fn record(&self, block: usize, cell: &Cell, round: u32, measured: Result<RunRecord>) -> RunRecord {
+        let mut place = Place {
+            block,
+            cell: cell.clone(),
+            failed: None,
+        };
+        let mut record = measured.unwrap_or_else(|error| {
+            place.failed = Some(programs::output::with_causes(&error));
+            empty_record()
+        });
+        record.round = round;
+        record.label = cell.label(self.plan);
+        record.command = programs::own_arguments();
+        if let Some(workload) = record.workload.as_object_mut() {
+            let place = serde_json::to_value(&place).unwrap_or_default();
+            workload.insert(FIELD.to_owned(), place);
+        }
+        record
+    }
+}
+
+/// The words of `tidegate bench` that measures a cell, without its target.
+#[must_use]
+pub fn bench_words(cell: &Cell, round: u32) -> Vec<String> {
+    let kind = match cell.value("workload.kind") {
+        "" => "file",
+        kind => kind,
+    };
+    let mut words = [
+        "bench",
+        kind,
+        "--json",
+        "--no-history",
+        "--progress",
+        "off",
+        "--seed",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    words.push(round.saturating_add(1).to_string());
+    words.extend(
+        cell.flags("workload.")
+            .into_iter()
+            .filter(|flag| !flag.starts_with("--kind=")),
+    );
+    if cell.is_raw() {
+        let raw = [
+            "--device",
+            "--destroy-data",
+            "--mode",
+            "direct",
+            "--engine",
+            "io_uring",
+            "--depth",
+            RAW_DEPTH,
+            "--fsync-at-end",
+        ];
+        words.extend(raw.map(str::to_owned));
+    }
+    words
+}
+
+/// The record of a cell that was not measured.
+pub(crate) fn empty_record() -> RunRecord {
+    RunRecord {
+        schema: results::SCHEMA.to_owned(),
+        command: Vec::new(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_unix_ns: 0,
+        host: environment::host(),
+        target: results::TargetInfo::default(),
+        label: String::new(),
+        round: 0,
+        workload: serde_json::json!({}),
+        samples: Vec::new(),
+        counters: std::collections::BTreeMap::new(),
+        complete: false,
+    }
+}
+
+/// A record for tests with this speed in MB/s; 0 gives one without time, and so without a speed.
+#[cfg(test)]
+pub(crate) fn record_of(cell: &Cell, round: u32, speed: u64) -> RunRecord {
+    let window = results::TimedWindow::of(if speed == 0 { 0 } else { 1_000_000_000 });
+    let latency = results::LatencyHistogram::default();
+    let sample = results::Sample::new("write", (1, speed * 1_000_000), window, latency);
+    RunRecord {
+        round,
+        workload: serde_json::json!({ FIELD: { "block": 0, "cell": cell } }),
+        samples: vec![sample.expect("no latency was recorded")],
+        complete: true,
+        ..empty_record()
+    }
+}
