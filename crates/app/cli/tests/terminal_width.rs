@@ -38,10 +38,10 @@ fn tables_fit_a_terminal_of_80_columns_and_wide_shows_all() {
         let shown = at_80_columns(words).expect("it ran before");
         let wide = at_80_columns(&format!("{words} --wide")).expect("it ran before");
         assert!(widest(&wide) > 80, "{words} needs no fitting: {wide}");
-        let table = shown
-            .lines()
-            .filter(|line| !line.starts_with("  command") && !line.starts_with("  machine"));
-        for line in table {
+        // Sentences are left to the terminal, which wraps them: a busy machine adds some ("noisy, ...").
+        let sentences = ["  command", "  machine", "noisy, "];
+        let is_table = |line: &&str| !sentences.iter().any(|start| line.starts_with(start));
+        for line in shown.lines().filter(is_table) {
             assert!(line.chars().count() <= 80, "{words}: {shown}");
         }
     }

@@ -60,10 +60,14 @@ fn looking_at_millions_of_files_leaves_the_daemon_small() {
     }
     let known = || mounted.stats()["backing"]["inodes_held"].as_u64().unwrap();
     for _ in 0..rounds {
-        let names = fs::read_dir(mounted.mountpoint()).unwrap();
-        let found = names.filter(|name| name.as_ref().unwrap().metadata().is_ok());
-        assert_eq!(u64::try_from(found.count()).unwrap(), FILES);
-        assert!(known() > FILES / 2, "the kernel was told of them");
+        // Other programs may make the kernel drop names at any time, so a look that was disturbed is repeated.
+        let told = (0..10).any(|_| {
+            let names = fs::read_dir(mounted.mountpoint()).unwrap();
+            let found = names.filter(|name| name.as_ref().unwrap().metadata().is_ok());
+            assert_eq!(u64::try_from(found.count()).unwrap(), FILES);
+            known() > FILES / 2
+        });
+        assert!(told, "the kernel was told of {} files at the end", known());
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         let forgotten = (0..1_000).any(|_| known() < FILES / 10);
         assert!(forgotten, "{} files are known still", known());
