@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{LabError, Why, cache_folder, file_error, source_folder};
+use guest::{cache_folder, source_folder};
+
+use super::{LabError, Why};
 
 /// An installed `fsck.ubifs`.
 #[derive(Clone, Debug)]
@@ -37,7 +39,10 @@ impl Fsck {
             .arg(volume)
             .args([leb_bytes.to_string(), min_io_bytes.to_string()])
             .output()
-            .map_err(file_error(&self.script))?;
+            .map_err(|source| LabError::File {
+                path: self.script.clone(),
+                source,
+            })?;
         let text = [output.stdout, output.stderr].concat();
         Ok(FsckReport {
             clean: output.status.success(),

@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::{LabError, file_error};
+use crate::{LabError, file_error, fresh};
 
 /// A chip's bytes, page after page, without OOB.
 ///
@@ -21,7 +21,7 @@ pub struct FlashFile {
 impl FlashFile {
     /// An erased chip of `bytes` at `path`; an existing file is replaced.
     pub fn erased(path: &Path, bytes: u64) -> Result<Self, LabError> {
-        File::create(path)
+        fresh(path)
             .and_then(|file| erase(file, bytes))
             .map_err(file_error(path))?;
         Self::existing(path)
@@ -68,16 +68,16 @@ impl FlashFile {
     }
 
     /// The size of the PCI device's memory.
-    pub(super) fn window_bytes(&self) -> u64 {
+    pub(crate) fn window_bytes(&self) -> u64 {
         self.bytes.next_power_of_two().max(4096)
     }
 
     /// Formats it for a list in a text file.
-    pub(super) fn to_line(&self) -> String {
+    pub(crate) fn to_line(&self) -> String {
         format!("{} {}\n", self.bytes, self.path.display())
     }
 
-    pub(super) fn from_line(line: &str) -> Option<Self> {
+    pub(crate) fn from_line(line: &str) -> Option<Self> {
         let (bytes, path) = line.split_once(' ')?;
         Some(Self {
             path: PathBuf::from(path),
@@ -85,7 +85,7 @@ impl FlashFile {
         })
     }
 
-    pub(super) fn resize(&self, bytes: u64) -> Result<(), LabError> {
+    pub(crate) fn resize(&self, bytes: u64) -> Result<(), LabError> {
         OpenOptions::new()
             .write(true)
             .open(&self.path)

@@ -37,7 +37,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running command. Unless it is detached, it ends with this value and with this process.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     /// The shell, unless another process started it.
     shell: Option<Child>,
     pipe: File,
@@ -47,7 +47,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Starts `command` with its output appended to `log`; `folder` is removed after its end.
-    pub(super) fn start(command: &Command, log: &Path, folder: &Path) -> io::Result<Self> {
+    pub(crate) fn start(command: &Command, log: &Path, folder: &Path) -> io::Result<Self> {
         let mut shell = shell(command, log, folder)?.stdin(Stdio::piped()).spawn()?;
         let pipe = shell.stdin.take().expect("standard input is a pipe");
         Ok(Self {
@@ -59,14 +59,13 @@ impl Kept {
     }
 
     /// Like [`Kept::start`], for a command that outlives this process; [`Kept::reattach`] finds it by its folder.
-    pub(super) fn start_detached(command: &Command, log: &Path, folder: &Path) -> io::Result<Self> {
+    pub(crate) fn start_detached(command: &Command, log: &Path, folder: &Path) -> io::Result<Self> {
         let name = folder.join("keeper");
         rustix::fs::mknodat(rustix::fs::CWD, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         // The shell holds both ends, so that it sees no end of file while no other process has the pipe open.
         let both_ends = OpenOptions::new().read(true).write(true).open(&name)?;
         let shell = shell(command, log, folder)?
             .stdin(both_ends.try_clone()?)
-            .process_group(0)
             .spawn()?;
         Ok(Self {
             shell: Some(shell),
@@ -77,7 +76,7 @@ impl Kept {
     }
 
     /// Connects to a detached command that another process started.
-    pub(super) fn reattach(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn reattach(folder: &Path) -> io::Result<Self> {
         let pipe = OpenOptions::new()
             .write(true)
             // Opening fails if no shell reads the pipe.
@@ -92,14 +91,14 @@ impl Kept {
     }
 
     /// Whether the command is running; always true for another process's.
-    pub(super) fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.shell
             .as_mut()
             .is_none_or(|shell| matches!(shell.try_wait(), Ok(None)))
     }
 
     /// Kills the command with SIGKILL and returns when it is gone. The folder stays, except that of a detached command.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // A pipe without a reader, and a child that can't be waited for, mean that it has ended.
         let _ = self.pipe.write_all(b"end\n");
         if self.detached {
@@ -137,6 +136,8 @@ fn shell(command: &Command, log: &Path, folder: &Path) -> io::Result<Command> {
     let log = File::options().create(true).append(true).open(log)?;
     let mut shell = Command::new("sh");
     shell
+        // An interrupt at the terminal reaches only the owner.
+        .process_group(0)
         .args(["-c", SCRIPT, "lab"])
         .arg(folder)
         .arg(command.get_program())

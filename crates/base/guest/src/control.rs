@@ -5,7 +5,7 @@
 
 /// Messages of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// It waits for a command.
     Ready,
     /// The job's script has been started.
@@ -20,16 +20,16 @@ const MARK: u8 = 1;
 
 /// Splits the stream. `output` collects the job's bytes; [`Parser::push`] returns the agent's messages.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(crate) struct Parser {
     /// Bytes of the job so far.
-    pub(super) output: Vec<u8>,
+    pub(crate) output: Vec<u8>,
     /// An unfinished line of the agent.
     word: Option<Vec<u8>>,
 }
 
 impl Parser {
     /// Parses the next bytes of the stream.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Word> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Word> {
         let mut words = Vec::new();
         for &byte in bytes {
             match &mut self.word {

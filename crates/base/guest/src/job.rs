@@ -1,14 +1,15 @@
 //! A job for the guest: a shell script with its files, and its outcome.
 
 use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
-use super::{LabError, file_error, source_folder};
+use crate::{LabError, file_error, fresh, source_folder};
 
 /// The script's name in the job's folder; the agent knows it too.
-pub(super) const SCRIPT: &str = ".lab-script";
+pub(crate) const SCRIPT: &str = ".lab-script";
 
 /// A script, run as root by the guest's `sh` in a folder that is `/host` there, with standard input closed.
 #[derive(Clone, Debug)]
@@ -16,8 +17,8 @@ pub struct Job {
     script: String,
     files: Vec<(PathBuf, Content)>,
     variables: Vec<(String, String)>,
-    pub(super) timeout: Duration,
-    pub(super) cut: Option<(Vec<u8>, Duration)>,
+    pub(crate) timeout: Duration,
+    pub(crate) cut: Option<(Vec<u8>, Duration)>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,13 +84,17 @@ impl Job {
     }
 
     /// Writes script and files to `folder`, which need not exist.
-    pub(super) fn lay_out(&self, folder: &Path) -> Result<(), LabError> {
+    pub(crate) fn lay_out(&self, folder: &Path) -> Result<(), LabError> {
         let write = |name: &Path, content: &Content| -> io::Result<()> {
             let path = folder.join(name);
             fs::create_dir_all(path.parent().unwrap_or(folder))?;
             match content {
-                Content::Bytes(bytes) => fs::write(path, bytes),
-                Content::CopyOf(source) => fs::copy(source, path).map(drop),
+                Content::Bytes(bytes) => fresh(&path)?.write_all(bytes),
+                Content::CopyOf(source) => {
+                    let (mut from, mut to) = (File::open(source)?, fresh(&path)?);
+                    io::copy(&mut from, &mut to)?;
+                    to.set_permissions(from.metadata()?.permissions())
+                }
             }
         };
         fs::create_dir_all(folder).map_err(file_error(folder))?;
@@ -101,7 +106,9 @@ impl Job {
         for (name, value) in &self.variables {
             text += &format!("export {name}={}\n", quoted(value));
         }
-        fs::write(&script, text + &self.script).map_err(file_error(&script))
+        text += &self.script;
+        let written = fresh(&script).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(file_error(&script))
     }
 }
 
@@ -134,8 +141,8 @@ pub struct Outcome {
     pub last_words: String,
     /// From the start of the script to its end.
     pub took: Duration,
-    pub(super) folder: PathBuf,
-    pub(super) remove: bool,
+    pub(crate) folder: PathBuf,
+    pub(crate) remove: bool,
 }
 
 impl Outcome {

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use super::guest::BOOT_TIMEOUT;
-use super::keeper::Kept;
-use super::{Lab, LabError, Options, file_error, source_folder};
+use crate::booted::BOOT_TIMEOUT;
+use crate::keeper::Kept;
+use crate::{Lab, LabError, Options, file_error};
 
 /// Makes a folder in the temporary folder, with a name short enough for a socket path.
-pub(super) fn new_folder() -> Result<PathBuf, LabError> {
+pub(crate) fn new_folder() -> Result<PathBuf, LabError> {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     loop {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -27,11 +27,13 @@ pub(super) fn new_folder() -> Result<PathBuf, LabError> {
 }
 
 /// The command that boots a guest; `own_folder` receives its socket and logs.
-pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path) -> Command {
+pub(crate) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path) -> Command {
     let mut sizes = String::new();
     for flash in &options.flash {
         sizes += &format!(",{}", flash.size_bytes());
     }
+    let agent = lab.agent.as_ref();
+    let agent = agent.map_or_else(String::new, |folder| format!("lab.guest={}", folder.display()));
     let kernel_arguments = [
         // A guest that panics ends at once.
         "console=ttyS0 quiet panic=-1",
@@ -42,7 +44,7 @@ pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path
         // UBIFS prints whole LEBs with an error, and the first lines must not be lost.
         "log_buf_len=16M",
         &format!("lab.modules={}", lab.modules.display()),
-        &format!("lab.guest={}", source_folder("guest").display()),
+        &agent,
         &format!("lab.flash={}", sizes.trim_start_matches(',')),
     ]
     .join(" ");
@@ -100,6 +102,13 @@ pub(super) fn qemu(lab: &Lab, options: &Options, own_folder: &Path, share: &Path
             escaped(drive)
         ));
     }
+    for device in &options.devices {
+        // Past the host's page cache: the guest sees the device's times, and discards reach it.
+        command.arg("-drive").arg(format!(
+            "file={},format=raw,if=virtio,cache=none,discard=unmap",
+            escaped(device)
+        ));
+    }
     for (number, card) in options.cards.iter().enumerate() {
         command.arg("-drive").arg(format!(
             "file={},format=raw,if=none,id=card{number},cache=unsafe",
@@ -118,7 +127,7 @@ fn escaped(path: &Path) -> String {
 }
 
 /// Connects to the control port as soon as QEMU has created it.
-pub(super) fn connect(qemu: &mut Kept, folder: &Path) -> Result<UnixStream, LabError> {
+pub(crate) fn connect(qemu: &mut Kept, folder: &Path) -> Result<UnixStream, LabError> {
     let deadline = Instant::now() + BOOT_TIMEOUT;
     loop {
         match UnixStream::connect(folder.join("control")) {
@@ -136,7 +145,7 @@ pub(super) fn connect(qemu: &mut Kept, folder: &Path) -> Result<UnixStream, LabE
 }
 
 /// The last lines of the logs of QEMU and of the guest's kernel.
-pub(super) fn said(folder: &Path) -> String {
+pub(crate) fn said(folder: &Path) -> String {
     let end = |name: &str| {
         let text = read_lossy(&folder.join(name));
         let lines: Vec<&str> = text.lines().collect();
@@ -146,7 +155,7 @@ pub(super) fn said(folder: &Path) -> String {
 }
 
 /// The content of a log, empty if it does not exist yet.
-pub(super) fn read_lossy(path: &Path) -> String {
+pub(crate) fn read_lossy(path: &Path) -> String {
     fs::read(path).map_or_else(
         |_| String::new(),
         |bytes| String::from_utf8_lossy(&bytes).into_owned(),

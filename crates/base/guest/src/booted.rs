@@ -6,14 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::control::{Parser, Word};
-use super::job::SCRIPT;
-use super::keeper::Kept;
-use super::machine::{connect, new_folder, qemu, read_lossy, said};
-use super::{Ended, FlashFile, Job, Lab, LabError, Outcome, file_error};
+use crate::control::{Parser, Word};
+use crate::job::SCRIPT;
+use crate::keeper::Kept;
+use crate::machine::{connect, new_folder, qemu, read_lossy, said};
+use crate::{Ended, FlashFile, Job, Lab, LabError, Outcome, file_error, fresh};
 
 /// Limit under emulation on a busy machine; an idle one takes 3 to 5 s.
-pub(super) const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
+pub(crate) const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// File in the folder of a resident guest that names the folder of its socket and logs.
 const MARK: &str = ".lab-guest";
@@ -32,6 +32,8 @@ pub struct Options {
     pub flash: Vec<FlashFile>,
     /// Raw disk images: `/dev/vda`, `/dev/vdb` and so on.
     pub drives: Vec<PathBuf>,
+    /// Block devices of the host, named on from the last drive, without the host's page cache.
+    pub devices: Vec<PathBuf>,
     /// Raw images of SD cards, each in its own host controller: `/dev/mmcblk0` and on, once a job has loaded
     /// `sdhci_pci` and `mmc_block`. Their sizes must be powers of two.
     pub cards: Vec<PathBuf>,
@@ -56,6 +58,7 @@ impl Default for Options {
             processors: 2,
             flash: Vec::new(),
             drives: Vec::new(),
+            devices: Vec::new(),
             cards: Vec::new(),
             folders: Folders::Own,
         }
@@ -85,12 +88,12 @@ enum Life {
 }
 
 impl Guest {
-    pub(super) fn boot(lab: &Lab, options: &Options) -> Result<Self, LabError> {
+    pub(crate) fn boot(lab: &Lab, options: &Options) -> Result<Self, LabError> {
         Self::start(lab, options, Life::WithOwner)
     }
 
     /// Boots a guest that outlives this process, with its jobs' folders in `share`; [`Guest::resident`] finds it.
-    pub(super) fn boot_resident(lab: &Lab, options: &Options, share: &Path) -> Result<(), LabError> {
+    pub(crate) fn boot_resident(lab: &Lab, options: &Options, share: &Path) -> Result<(), LabError> {
         let mark = share.join(MARK);
         if Self::resident(share, ".").is_ok() {
             return Err(LabError::ResidentAlready(share.to_owned()));
@@ -102,8 +105,12 @@ impl Guest {
         let guest = Self::start(lab, &options, Life::Detached)?;
         let flash: Vec<String> = options.flash.iter().map(FlashFile::to_line).collect();
         let list = guest.own_folder.join(FLASH_LIST);
-        fs::write(&list, flash.concat()).map_err(file_error(&list))?;
-        fs::write(&mark, guest.own_folder.display().to_string()).map_err(file_error(&mark))
+        let write = |path: &Path, text: &str| {
+            let written = fresh(path).and_then(|mut file| file.write_all(text.as_bytes()));
+            written.map_err(file_error(path))
+        };
+        write(&list, &flash.concat())?;
+        write(&mark, &guest.own_folder.display().to_string())
     }
 
     /// The guest that was booted for `share` and outlived its process. Its jobs use the subfolder `folder`.
