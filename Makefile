@@ -38,7 +38,7 @@ test-full:
 
 # The papers' study on a model of their card, as root, in under six minutes: tables and $(OUT)/study/report.html.
 study: build
-	@TIDEGATE_BENCH=1 scripts/setup.sh
+	@TIDEGATE_BENCH=1 TIDEGATE_GUEST=1 scripts/setup.sh
 	$(BINARY) study run paper --quick -d $(OUT)/study
 
 # Compares with the native file system and the installed peers, as root: tables, $(OUT)/bench.jsonl, .html and .md;

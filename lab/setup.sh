@@ -25,7 +25,7 @@ for argument in "$@"; do
 done
 
 say() { printf 'lab: %s\n' "$*"; }
-give_up() { say "$*; tests in the guest are left out"; exit 1; }
+give_up() { say "$*; tests and studies in the guest are left out"; exit 1; }
 
 [ "$(uname -m)" = x86_64 ] || give_up "the guest is an x86-64 PC and this machine is $(uname -m)"
 mkdir -p "$lab"

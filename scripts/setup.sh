@@ -30,6 +30,8 @@ judges=(blkparse:blktrace fio:fio strace:strace sqlite3:sqlite3 chromium:chromiu
 # The peers of `make bench`; unavailable ones are skipped there.
 peers=(bindfs:bindfs mergerfs:mergerfs)
 [ "${TIDEGATE_BENCH:-}" ] && needs+=("${peers[@]}")
+# The file systems of a study on this machine.
+[ "${TIDEGATE_GUEST:-}" ] && needs+=(mkfs.xfs:xfsprogs)
 
 PATH="$PATH:/usr/sbin:/sbin"
 missing=()
@@ -118,7 +120,7 @@ fi
 [ -e /dev/fuse ] || say "/dev/fuse is missing: everything that mounts is left out"
 
 # The guest that checks flash images and runs file systems missing from this kernel; it reports why it is unavailable.
-if [ "${TIDEGATE_TEST:-}" ]; then
+if [ "${TIDEGATE_TEST:-}${TIDEGATE_GUEST:-}" ]; then
     if [ "${TIDEGATE_LAB:-}" = no ]; then
         say "TIDEGATE_LAB=no leaves out the lab guest"
     else

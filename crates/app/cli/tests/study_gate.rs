@@ -228,6 +228,35 @@ fn a_program_against_itself_passes() {
 }
 
 #[test]
+fn a_comparison_is_resumed_only_with_the_programs_that_it_began_with() {
+    if !needs(&[Need::FUSE]) {
+        return;
+    }
+    let place = Place::new();
+    let program = place.path().join("copy");
+    let write = |remark: &str| {
+        fs::write(
+            &program,
+            format!("#!/bin/sh\n# {remark}\nexec {TIDEGATE} \"$@\"\n"),
+        )
+        .unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write("one");
+    place.gate("s", &program, &["--rounds", "2"]);
+    let resume = || tidegate(&["study", "resume", "s"], place.path());
+    assert_eq!(resume().status.code(), Some(0));
+    write("two");
+    let resumed = resume();
+    let message = text(&resumed.stderr);
+    assert_eq!(resumed.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("the program B (") && message.contains("has changed"),
+        "{message}"
+    );
+}
+
+#[test]
 fn too_few_rounds_are_no_pass() {
     if !needs(&[Need::FUSE]) {
         return;

@@ -67,9 +67,53 @@ fn a_setting_that_is_faster_is_found_with_the_lines_to_use() {
         "the race's own rounds are not counted"
     );
     assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
+    // Each round of a race has fewer cells: nothing says how many there will be.
+    let status = tidegate(&["study", "status", "t"], place.path());
+    let records = fs::read_to_string(place.path().join("t/cells.jsonl")).unwrap();
+    let rounds = records.lines().map(|line| {
+        let record: Value = serde_json::from_str(line).unwrap();
+        record["round"].as_u64().unwrap() + 1
+    });
+    let expected = format!(
+        "{} cells measured in {} rounds of a race, 0 of them failed\n",
+        records.lines().count(),
+        rounds.max().unwrap()
+    );
+    assert!(text(&status.stdout).ends_with(&expected), "{status:?}");
     let resumed = tidegate(&["study", "resume", "t"], place.path());
     assert_eq!(resumed.status.code(), Some(2));
     assert!(text(&resumed.stderr).contains("a race of settings can't be continued"));
+}
+
+#[test]
+fn a_job_and_a_trace_are_tuned_for() {
+    if !needs(&[Need::FUSE]) {
+        return;
+    }
+    let [place, data] = places();
+    let job = "name = \"job\"\n[[step]]\nname = \"one\"\nkind = \"file\"\nsize = \"1m\"\n\
+               [[step]]\nname = \"two\"\nkind = \"file\"\nsize = \"2m\"\nrecord = \"64k\"\n";
+    fs::write(place.path().join("job.toml"), job).unwrap();
+    let trace = "openat(AT_FDCWD, \"a\", O_RDWR|O_CREAT, 0600) = 3\n\
+                 pwrite64(3, \"\"..., 65536, 0) = 65536\nfsync(3) = 0\nclose(3) = 0\n";
+    fs::write(place.path().join("app.strace"), trace).unwrap();
+    let data = data.path().display().to_string();
+    for (load, bytes) in [("job.toml", 3 << 20), ("app.strace", 65536)] {
+        let race = format!("t-{load}");
+        let words = [
+            "study", "tune", load, "--axes", "threads", "--time", "1ms", "--folder", &data, "-d", &race,
+        ];
+        let output = tidegate(&words, place.path());
+        assert_eq!(output.status.code(), Some(0), "{load}: {}", text(&output.stderr));
+        let stored = fs::read_to_string(place.path().join(format!("t-{load}/cells.jsonl"))).unwrap();
+        let record: Value = serde_json::from_str(stored.lines().next().unwrap()).unwrap();
+        let samples = record["samples"].as_array().unwrap();
+        let moved: u64 = samples
+            .iter()
+            .map(|sample| sample["bytes"].as_u64().unwrap())
+            .sum();
+        assert_eq!(moved, bytes, "{load}: {record}");
+    }
 }
 
 #[test]
@@ -106,7 +150,10 @@ fn a_race_that_can_not_be_run_is_refused_before_anything_is_made() {
     let [place, data] = places();
     let folder = data.path().display().to_string();
     let file = |name: &str, content: &str| fs::write(place.path().join(name), content).unwrap();
-    file("job.toml", "[[step]]\nkind = \"file\"\n");
+    file(
+        "job.toml",
+        "[[step]]\nname = \"a\"\nkind = \"file\"\nsise = \"1m\"\n",
+    );
     file("mistake.toml", "[workload]\nrecrod = \"4k\"\n");
     file("place.toml", "[environment]\ndevice = \"image\"\n");
     for (words, expected) in [
@@ -120,10 +167,7 @@ fn a_race_that_can_not_be_run_is_refused_before_anything_is_made() {
             &["--folder", &folder, "--axes", "unit", "--keep", "unit"],
             "no axis is left",
         ),
-        (
-            &["--folder", &folder, "job.toml"],
-            "job files and traces can't be tuned for",
-        ),
+        (&["--folder", &folder, "job.toml"], "`sise`"),
         (
             &["--folder", &folder, "mistake.toml"],
             "workload: unexpected argument '--recrod'",

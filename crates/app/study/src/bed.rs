@@ -16,7 +16,7 @@ use crate::clean::{backing_of, remove_image, remove_work};
 use crate::plan::{Device, Environment};
 
 /// Size of an image, and of a card without a given size, in bytes.
-const DEVICE_BYTES: u64 = 2 << 30;
+pub const DEVICE_BYTES: u64 = 2 << 30;
 
 /// Name of the folder of mount points, below the study's folder.
 pub const MOUNTS: &str = "mounts";
@@ -107,7 +107,11 @@ impl<'run> Bed<'run> {
                     }
                 }
             }
-            Device::Block(path) => bed(Kind::Block(path.clone())),
+            Device::Block(path) => {
+                let real = path.canonicalize();
+                let real = real.with_context(|| format!("{} can't be used", path.display()))?;
+                bed(Kind::Block(real))
+            }
             Device::Directory(path) => {
                 let path = path
                     .canonicalize()
@@ -157,7 +161,8 @@ impl<'run> Bed<'run> {
             "" => "defaults",
             options => options,
         };
-        let words = ["-t", name, "-o", options, &device, &text(&mountpoint)?].map(str::to_owned);
+        // Without helpers (-i): that of nilfs2 would start a cleaner, which works in the background.
+        let words = ["-i", "-t", name, "-o", options, &device, &text(&mountpoint)?].map(str::to_owned);
         // Unmounts also if the study is stopped just after the mount.
         let made = FileSystem {
             data: mountpoint.join("data"),
@@ -173,8 +178,7 @@ impl<'run> Bed<'run> {
         let Some(device) = self.device() else {
             return Ok(());
         };
-        let device = device.file_name().unwrap_or_default().to_string_lossy();
-        let path = format!("/sys/block/{device}/queue/scheduler");
+        let path = scheduler_of(device)?.display().to_string();
         let names = fs::read_to_string(&path).with_context(|| format!("{path} can't be read"))?;
         if names.contains(&format!("[{name}]")) {
             return Ok(());
@@ -251,12 +255,28 @@ impl<'run> Bed<'run> {
     }
 }
 
+/// The kernel's file of a device's I/O scheduler; a partition has that of its disk.
+pub fn scheduler_of(device: &Path) -> Result<PathBuf> {
+    let real = device.canonicalize();
+    let real = real.with_context(|| format!("{} can't be used", device.display()))?;
+    let name = real.file_name().unwrap_or_default();
+    let entry = Path::new("/sys/class/block").join(name);
+    let folder = entry.canonicalize();
+    let folder = folder.with_context(|| format!("{} can't be used", entry.display()))?;
+    let disk = match folder.join("partition").exists() {
+        true => folder.parent().unwrap_or(&folder),
+        false => &folder,
+    };
+    Ok(disk.join("queue/scheduler"))
+}
+
 /// Options of mkfs without which background work would run while a cell is measured.
 fn usual_options(name: &str) -> &'static [&'static str] {
     match name {
         "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
         "xfs" | "btrfs" | "f2fs" => &["-q", "-f"],
         "nilfs2" => &["-q", "-f"],
+        "vfat" => &["-F", "32", "-I"],
         _ => &[],
     }
 }

@@ -23,6 +23,12 @@ pub const MOUNT: &str = "mount";
 /// Other programs that mount a folder through FUSE: `PROGRAM SOURCE MOUNTPOINT`.
 pub const PEERS: [&str; 3] = ["bindfs", "mergerfs", "passthrough_hp"];
 
+/// The axis of the machine on which a cell runs: the host, or the lab guest with a file system that the host lacks.
+pub const MACHINE: &str = "machine";
+
+/// The value of [`MACHINE`] for the lab guest; a cell of the host has none.
+pub const GUEST: &str = "guest";
+
 /// The file system of a folder that is used as it is.
 pub const AS_IT_IS: &str = "as-it-is";
 
@@ -50,25 +56,34 @@ pub const RESERVED: [&str; 11] = [
 ];
 
 /// The axes of a block.
-const OF_BLOCK: [&str; 3] = ["fs", "mkfs", "mount-options"];
+const OF_BLOCK: [&str; 4] = ["fs", MACHINE, "mkfs", "mount-options"];
 
 /// Cells that are measured one after the other on one newly made file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Block {
     /// The file system, and how it is made and mounted.
     pub values: BlockValues,
     /// Its cells, without duplicates; those on the raw device come first.
     pub cells: Vec<Cell>,
+    /// For each cell, the rounds after which it is no longer measured.
+    pub rounds: Vec<u32>,
 }
 
 impl Block {
+    /// Whether it runs in the lab guest.
+    #[must_use]
+    pub fn is_in_guest(&self) -> bool {
+        self.values.contains_key(MACHINE)
+    }
+
     /// Numbers of its cells in the order of a round. Raw cells overwrite the device: they run before the file system is
     /// made. The others are rotated by one with each round; cells that differ only in the program under test stay
     /// neighbours and swap their order with each round.
     #[must_use]
     pub fn order(&self, round: u32) -> Vec<usize> {
-        let (raw, others): (Vec<usize>, Vec<usize>) =
-            (0..self.cells.len()).partition(|index| self.cells[*index].is_raw());
+        let (raw, others): (Vec<usize>, Vec<usize>) = (0..self.cells.len())
+            .filter(|index| round < self.rounds[*index])
+            .partition(|index| self.cells[*index].is_raw());
         let is_pair = |left: &usize, right: &usize| {
             self.cells[*left].without(BINARY) == self.cells[*right].without(BINARY)
         };
@@ -115,6 +130,15 @@ impl Cell {
             values
                 .entry("scheduler".to_owned())
                 .or_insert_with(|| "none".to_owned());
+        }
+        match values.get(MACHINE).map(String::as_str) {
+            None => {}
+            Some("host") => drop(values.remove(MACHINE)),
+            Some(GUEST) if matches!(plan.environment.device, Device::Card(_) | Device::Image) => {}
+            Some(GUEST) => {
+                bail!("machine = \"guest\" needs a device that the study makes: a card or an image")
+            }
+            Some(other) => bail!("{MACHINE}: {}", unknown(other, &["host", GUEST])),
         }
         let path = values["path"].clone();
         match path.as_str() {
@@ -285,7 +309,7 @@ pub fn combinations(plan: &Plan) -> u64 {
 /// # Errors
 /// If an exhibit or a claim has a combination that is no cell.
 pub fn blocks(plan: &Plan) -> Result<Vec<Block>> {
-    let mut by_block: BTreeMap<BlockValues, Vec<Cell>> = BTreeMap::new();
+    let mut by_block: BTreeMap<BlockValues, Vec<(Cell, u32)>> = BTreeMap::new();
     for exhibit in &plan.exhibits {
         let cells = cells_of(plan, exhibit).with_context(|| format!("exhibit `{}`", exhibit.name))?;
         // With programs under test, only their cells are measured.
@@ -293,15 +317,22 @@ pub fn blocks(plan: &Plan) -> Result<Vec<Block>> {
             .into_iter()
             .filter(|cell| plan.binaries.is_empty() || cell.0.contains_key(BINARY));
         for cell in wanted {
+            let rounds = exhibit.rounds.unwrap_or(u32::MAX);
             let cells = by_block.entry(cell.block()).or_default();
-            if !cells.contains(&cell) {
-                cells.push(cell);
+            match cells.iter_mut().find(|(known, _)| *known == cell) {
+                Some((_, most)) => *most = rounds.max(*most),
+                None => cells.push((cell, rounds)),
             }
         }
     }
     let blocks = by_block.into_iter().map(|(values, mut cells)| {
-        cells.sort_by_key(|cell| !cell.is_raw());
-        Block { values, cells }
+        cells.sort_by_key(|(cell, _)| !cell.is_raw());
+        let (cells, rounds) = cells.into_iter().unzip();
+        Block {
+            values,
+            cells,
+            rounds,
+        }
     });
     Ok(blocks.collect())
 }

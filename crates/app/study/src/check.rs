@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use results::nearest_f64;
 
-use crate::cell::{Cell, MOUNT, NATIVE, PEERS, blocks};
+pub use crate::bed::scheduler_of;
+use crate::cell::{Block, Cell, GUEST, MACHINE, MOUNT, NATIVE, PEERS, blocks};
+use crate::guest;
 use crate::plan::{Device, Plan};
 
 /// Share of a device that a file may fill: beside it there are metadata and the journal.
@@ -31,13 +33,21 @@ pub fn missing(plan: &Plan) -> Result<Vec<String>> {
             "only root can make file systems on devices; run it as root, or set device = \"directory:PATH\""
                 .to_owned(),
         )),
-        Device::Block(path) => miss(held(path)),
+        Device::Block(path) => {
+            miss(held(path));
+            for cell in &cells {
+                miss(without_scheduler(path, cell.value("scheduler")));
+            }
+        }
         Device::Card(_) | Device::Image => {}
     }
     for cell in &cells {
         let has_file_system = !cell.is_raw() && !matches!(plan.environment.device, Device::Directory(_));
+        let is_in_guest = cell.value(MACHINE) == GUEST;
         if has_file_system {
-            miss(without_file_system(cell.value("fs")));
+            if !is_in_guest {
+                miss(without_file_system(cell.value("fs")));
+            }
             if cell.value("mkfs").contains('/') {
                 miss(Some(format!(
                     "mkfs: `{}`: expected options without paths: mkfs overwrites what it is told to",
@@ -46,7 +56,7 @@ pub fn missing(plan: &Plan) -> Result<Vec<String>> {
             }
         }
         let path = cell.value("path");
-        if path != NATIVE && !cell.is_raw() && !can_open_fuse() {
+        if path != NATIVE && !cell.is_raw() && !is_in_guest && !can_open_fuse() {
             miss(Some(
                 "/dev/fuse can't be opened: no mount can be measured; `modprobe fuse` adds it".to_owned(),
             ));
@@ -54,11 +64,47 @@ pub fn missing(plan: &Plan) -> Result<Vec<String>> {
         if path != MOUNT && PEERS.contains(&path) && program(path).is_none() {
             miss(Some(format!("{path} is not installed")));
         }
-        if let Some(bytes) = plan.environment.size {
+        let size = match is_in_guest {
+            true => plan.environment.guest.size.or(plan.environment.size),
+            false => plan.environment.size,
+        };
+        if let Some(bytes) = size {
             miss(too_large(cell, bytes));
         }
     }
+    if in_guest(plan)?.len() > guest::BLOCKS_MAX {
+        miss(Some(format!(
+            "machine = \"guest\": a guest has at most {} file systems; leave some out",
+            guest::BLOCKS_MAX
+        )));
+    }
     Ok(missing)
+}
+
+fn in_guest(plan: &Plan) -> Result<Vec<Block>> {
+    Ok(blocks(plan)?.into_iter().filter(Block::is_in_guest).collect())
+}
+
+/// A sentence for each part of a plan that is left out, because this machine can't boot the lab guest or make a file
+/// system for it.
+///
+/// # Errors
+/// If the plan has a combination that is no cell.
+pub fn left_out(plan: &Plan) -> Result<Vec<String>> {
+    let blocks = in_guest(plan)?;
+    if blocks.is_empty() {
+        return Ok(Vec::new());
+    }
+    if let Some(reason) = guest::missing() {
+        return Ok(vec![format!("left out: cells of the guest: {reason}")]);
+    }
+    let names = blocks.iter().filter_map(|block| block.values.get("fs"));
+    let mut sentences: Vec<String> = names
+        .filter_map(|name| without_maker(name))
+        .map(|reason| format!("left out: cells of the guest: {reason}"))
+        .collect();
+    sentences.dedup();
+    Ok(sentences)
 }
 
 /// The device or folder of a plan in words that name no other one, also after a restart of the machine.
@@ -117,21 +163,58 @@ fn held(path: &Path) -> Option<String> {
         .map(|error| format!("{}: it is in use ({error}); unmount it first", path.display()))
 }
 
+/// Why a block device can't have a scheduler. One that is a module of the kernel is loaded when it is set.
+fn without_scheduler(device: &Path, wanted: &str) -> Option<String> {
+    let path = scheduler_of(device).ok()?;
+    let Ok(names) = fs::read_to_string(&path) else {
+        return Some(format!(
+            "{}: it has no I/O scheduler ({} can't be read); set device to a disk or partition that has one",
+            device.display(),
+            path.display()
+        ));
+    };
+    let is_known = names
+        .split_whitespace()
+        .any(|name| name.trim_matches(['[', ']']) == wanted);
+    (!is_known && !is_module("block", &format!("{wanted}-iosched")) && !is_module("block", wanted)).then(
+        || {
+            format!(
+                "{}: scheduler `{wanted}`: this kernel has {}",
+                device.display(),
+                names.trim()
+            )
+        },
+    )
+}
+
+/// Whether a module of the running kernel is installed.
+fn is_module(folder: &str, name: &str) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    ["", ".xz", ".zst", ".gz"]
+        .iter()
+        .any(|end| Path::new(&format!("/lib/modules/{release}/kernel/{folder}/{name}.ko{end}")).exists())
+}
+
 /// Why a file system can't be made and mounted.
 pub(crate) fn without_file_system(name: &str) -> Option<String> {
-    let maker = format!("mkfs.{name}");
-    if program(&maker).is_none() {
-        return Some(format!("{maker} is not installed"));
+    if let Some(reason) = without_maker(name) {
+        return Some(reason);
     }
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let is_known = known
         .lines()
         .any(|line| line.split_whitespace().last() == Some(name));
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let module = ["", ".xz", ".zst", ".gz"]
-        .iter()
-        .any(|end| Path::new(&format!("/lib/modules/{release}/kernel/fs/{name}/{name}.ko{end}")).exists());
-    (!is_known && !module).then(|| format!("this kernel has no {name}; leave it out of the axis fs"))
+    (!is_known && !is_module(&format!("fs/{name}"), name)).then(|| {
+        format!("this kernel has no {name}; leave it out of the axis fs, or set machine = \"guest\"")
+    })
+}
+
+/// Why a file system can't be made.
+pub(crate) fn without_maker(name: &str) -> Option<String> {
+    let maker = format!("mkfs.{name}");
+    program(&maker)
+        .is_none()
+        .then(|| format!("{maker} is not installed"))
 }
 
 /// Why the file of a cell does not fit on the device.

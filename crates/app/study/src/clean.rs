@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 use crate::bed::{self, CARDS, IMAGE, MOUNTS, WORK};
 use crate::child::{Children, STEP_TIME, STUDY_VARIABLE};
 use crate::folder::Folder;
+use crate::guest::SHARE;
 
 /// Time to wait for the end of killed processes.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,11 +58,13 @@ pub fn sweep(folder: &Folder, tidegate: &Path) -> Result<Vec<String>> {
         done.push("detached the cards".to_owned());
     }
     done.extend(remove_image(&children, path)?);
-    let left = [&mounts, &cards].map(|folder| mounts_below(folder));
+    let share = path.join(SHARE);
+    let left = [&mounts, &cards, &share].map(|folder| mounts_below(folder));
     if let Some(left) = left.iter().flatten().next() {
         bail!("{} is still mounted", left.display());
     }
     let _ = fs::remove_dir_all(&cards);
+    let _ = fs::remove_dir_all(&share);
     // Never what is in them: that could be another file system.
     for name in ["native", "fuse", ""] {
         let _ = fs::remove_dir(mounts.join(name));
@@ -137,7 +140,8 @@ fn unescaped(mut text: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(raw))
 }
 
-/// Ends the children of a study, whatever they run, except the daemons of cards: those are detached.
+/// Ends the children of a study, whatever they run, except the daemons of cards, which are detached, and the shells
+/// beside QEMU, which end with it and remove its files.
 fn end_processes(folder: &Path) -> Vec<String> {
     let pids = processes_of(folder);
     for pid in &pids {
@@ -166,7 +170,12 @@ fn processes_of(folder: &Path) -> Vec<Pid> {
     let pids = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let ours = pids.filter(|pid| has("environ", *pid, &variable) && !has("cmdline", *pid, b"emmc"));
+    let is_kept = |pid: i32| {
+        [&b"emmc"[..], guest::KEEPER.as_bytes()]
+            .iter()
+            .any(|word| has("cmdline", pid, word))
+    };
+    let ours = pids.filter(|pid| has("environ", *pid, &variable) && !is_kept(*pid));
     ours.filter_map(Pid::from_raw)
         .filter(|pid| *pid != getpid())
         .collect()

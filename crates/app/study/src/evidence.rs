@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use results::{Estimate, RunRecord};
+use results::{CLAIM_COVERAGE, Estimate, RunRecord};
 
 use crate::cell::{Cell, Slot, slots};
 use crate::folder::place;
 use crate::plan::{Basis, Claim, Exhibit, Plan, Quantity};
 use crate::traced;
-
-/// Fewer rounds give no verdict.
-pub const ROUNDS_MIN: u32 = 3;
 
 /// Records by cell.
 #[derive(Debug, Default)]
@@ -29,7 +26,8 @@ impl<'records> Results<'records> {
             let Some(place) = place(record) else {
                 continue;
             };
-            if let Some(reason) = place.failed {
+            let left_out = place.left_out.map(|reason| format!("left out: {reason}"));
+            if let Some(reason) = place.failed.or(left_out) {
                 let reasons = results.failures.entry(place.cell).or_default();
                 if !reasons.contains(&reason) {
                     reasons.push(reason);
@@ -43,6 +41,14 @@ impl<'records> Results<'records> {
             }
         }
         results
+    }
+
+    /// The records of a cell, by round.
+    pub(crate) fn records(&self, cell: &Cell) -> impl Iterator<Item = &'records RunRecord> {
+        self.complete
+            .get(cell)
+            .into_iter()
+            .flat_map(|rounds| rounds.values().copied())
     }
 
     /// The value of a cell in each round, with the round.
@@ -91,7 +97,7 @@ pub enum Verdict {
     Fails,
     /// The interval lies on both sides of a bound.
     NotShown,
-    /// Fewer than [`ROUNDS_MIN`] rounds.
+    /// The rounds give no interval of the coverage that a claim needs ([`CLAIM_COVERAGE`]).
     TooFewRounds,
     /// A cell was not measured.
     NotMeasured,
@@ -207,7 +213,7 @@ fn judge<'plan>(
     }
     let values: Vec<f64> = by_round.into_iter().map(|(_, value)| value).collect();
     let estimate = Estimate::of_median(&values);
-    let verdict = verdict(claim, estimate.as_ref());
+    let verdict = verdict(claim, &values, estimate.as_ref());
     Ok(Judged {
         claim,
         estimate,
@@ -215,12 +221,20 @@ fn judge<'plan>(
     })
 }
 
-fn verdict(claim: &Claim, estimate: Option<&Estimate>) -> Verdict {
+/// A coverage that was reached up to rounding errors.
+const TINY: f64 = 1e-9;
+
+fn verdict(claim: &Claim, values: &[f64], estimate: Option<&Estimate>) -> Verdict {
     let Some(estimate) = estimate else {
         return Verdict::NotMeasured;
     };
     let (low, high) = (claim.low.unwrap_or(f64::MIN), claim.high.unwrap_or(f64::MAX));
-    if u32::try_from(estimate.count).is_ok_and(|count| count < ROUNDS_MIN) {
+    if claim.is_exact {
+        match values.iter().all(|value| (low..=high).contains(value)) {
+            true => Verdict::Holds,
+            false => Verdict::Fails,
+        }
+    } else if estimate.coverage < CLAIM_COVERAGE - TINY {
         Verdict::TooFewRounds
     } else if estimate.low >= low && estimate.high <= high {
         Verdict::Holds
@@ -250,6 +264,10 @@ mod tests {
     use super::*;
 
     fn verdict_on(values: &[f64], low: Option<f64>, high: Option<f64>) -> Verdict {
+        verdict_of(values, low, high, false)
+    }
+
+    fn verdict_of(values: &[f64], low: Option<f64>, high: Option<f64>, is_exact: bool) -> Verdict {
         let claim = Claim {
             sentence: String::new(),
             cell: crate::plan::Values::new(),
@@ -257,19 +275,32 @@ mod tests {
             paper: None,
             low,
             high,
+            is_exact,
             basis: Basis::Predicted,
         };
-        verdict(&claim, Estimate::of_median(values).as_ref())
+        verdict(&claim, values, Estimate::of_median(values).as_ref())
     }
 
     #[test]
     fn a_sentence_holds_or_fails_only_with_its_whole_interval() {
-        let values = [1.1, 1.2, 1.3];
+        let values = [1.1, 1.1, 1.2, 1.3, 1.3];
         assert_eq!(verdict_on(&values, Some(1.0), None), Verdict::Holds);
         assert_eq!(verdict_on(&values, Some(1.2), None), Verdict::NotShown);
         assert_eq!(verdict_on(&values, None, Some(1.0)), Verdict::Fails);
         assert_eq!(verdict_on(&values, Some(1.0), Some(1.25)), Verdict::NotShown);
-        assert_eq!(verdict_on(&values[..2], Some(1.0), None), Verdict::TooFewRounds);
         assert_eq!(verdict_on(&[], Some(1.0), None), Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn a_verdict_needs_rounds_for_its_interval_unless_the_value_is_an_exact_count() {
+        for rounds in 1..5 {
+            let values = [1.5; 4];
+            let verdict = verdict_on(&values[..rounds], Some(1.0), None);
+            assert_eq!(verdict, Verdict::TooFewRounds, "{rounds} rounds");
+        }
+        let exact = |values: &[f64]| verdict_of(values, Some(4.0), Some(4.0), true);
+        assert_eq!(exact(&[4.0]), Verdict::Holds);
+        assert_eq!(exact(&[4.0, 4.0, 5.0]), Verdict::Fails);
+        assert_eq!(exact(&[]), Verdict::NotMeasured);
     }
 }

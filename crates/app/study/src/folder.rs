@@ -1,6 +1,6 @@
 //! The folder of a study: its plan, its records, and what it has mounted and attached.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -53,6 +53,9 @@ pub struct State {
     /// Programs under test; empty for the one of `tool_version`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub binaries: Binaries,
+    /// Fingerprints of the programs under test.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fingerprints: Vec<String>,
     /// Decision that ends the rounds between programs under test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<Rule>,
@@ -71,12 +74,30 @@ pub struct Place {
     /// Why there is no measurement.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failed: Option<String>,
+    /// Why the cell was not tried: this machine lacks something that the rest of the study does without.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub left_out: Option<String>,
+    /// The virtual machine, if it did not run on this one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub machine: Option<String>,
 }
 
 /// The place of a record; `None` if it belongs to no study.
 #[must_use]
 pub fn place(record: &RunRecord) -> Option<Place> {
     serde_json::from_value(record.workload.get(FIELD)?.clone()).ok()
+}
+
+/// Changes the place of a record, if it has one.
+pub(crate) fn set_place(record: &mut RunRecord, change: impl FnOnce(&mut Place)) {
+    let Some(mut place) = place(record) else {
+        return;
+    };
+    change(&mut place);
+    if let Some(workload) = record.workload.as_object_mut() {
+        let place = serde_json::to_value(&place).unwrap_or_default();
+        workload.insert(FIELD.to_owned(), place);
+    }
 }
 
 /// An opened folder; no other study runs in it.
@@ -176,14 +197,15 @@ impl Folder {
             .with_context(|| format!("{} can't be written", path.display()))
     }
 
-    /// Removes records of blocks that were not finished: a killed study left them, and their cells are measured again.
+    /// Removes records of blocks that are to be measured again: those that a killed study did not finish, and those with a
+    /// cell that failed or was left out.
     ///
     /// # Errors
     /// If the file can't be read or replaced.
     pub fn drop_unfinished(&self, blocks: &[Block]) -> Result<()> {
         let path = self.path.join(CELLS);
         let (lines, is_cut) = whole_lines(&path)?;
-        let mut places = Vec::new();
+        let (mut places, mut failed) = (Vec::new(), BTreeSet::new());
         let mut found: BTreeMap<(usize, u32), usize> = BTreeMap::new();
         for (number, (_, record)) in (1..).zip(&lines) {
             let place = place(record)
@@ -197,10 +219,14 @@ impl Folder {
                 );
             }
             let key = (place.block, record.round);
+            if place.failed.is_some() || place.left_out.is_some() {
+                failed.insert(key);
+            }
             *found.entry(key).or_default() += 1;
             places.push(key);
         }
-        let is_whole = |key: &(usize, u32)| blocks[key.0].cells.len() == found[key];
+        let is_whole =
+            |key: &(usize, u32)| blocks[key.0].order(key.1).len() == found[key] && !failed.contains(key);
         if is_cut || !places.iter().all(is_whole) {
             let kept = lines.iter().zip(&places).filter(|(_, key)| is_whole(key));
             let kept: String = kept.map(|((line, _), _)| format!("{line}\n")).collect();

@@ -2,7 +2,7 @@
 //!
 //! [`plan`] parses, [`cell`] expands, [`measure`] runs the cells in blocks that share a newly made file system, as sides
 //! of the rounds of [`runner`]; [`evidence`] estimates and judges, [`page`] draws. [`gate`] decides whether
-//! something became slower, [`tune`] races settings. Each step of a cell is a child process
+//! something became slower, [`tune`] races settings, [`guest`] measures file systems that this machine lacks. Each step of a cell is a child process
 //! of this program or a system program; this crate knows no file system, no device and no workload.
 //!
 //! Invariants:
@@ -21,15 +21,22 @@ mod child;
 mod clean;
 pub mod evidence;
 mod figure;
+mod fingerprint;
 pub mod folder;
 pub mod gate;
+pub mod guest;
 mod measure;
 pub mod page;
+mod panel;
 pub mod plan;
+mod progress;
 mod study;
 mod traced;
 pub mod tune;
+pub mod words;
 
 pub use child::this_program;
-pub use measure::{Limits, bench_words};
+pub use measure::Limits;
+pub use progress::progress;
 pub use study::{Options, resume, run, stored, tune as run_tune};
+pub use words::bench_words;

@@ -16,6 +16,7 @@ use crate::gate;
 use crate::plan::{BINARY, Plan};
 use crate::traced;
 use crate::tune::Race;
+use crate::words::{self, bench_words};
 
 /// Context switches of the daemon during a cell.
 pub const CONTEXT_SWITCHES_DAEMON: &str = "context_switches_daemon_count";
@@ -23,8 +24,8 @@ pub const CONTEXT_SWITCHES_DAEMON: &str = "context_switches_daemon_count";
 /// Name of the trace of the cell that is measured.
 const TRACE: &str = "cell.jsonl";
 
-/// Requests kept in flight on the raw device.
-const RAW_DEPTH: &str = "16";
+/// Fewer rounds give no interval whose width would count.
+const WIDTH_ROUNDS: u32 = 5;
 
 /// When the rounds end before their number is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,6 +44,8 @@ pub struct Blocks<'run> {
     pub plan: &'run Plan,
     /// Its blocks.
     pub blocks: &'run [Block],
+    /// Numbers of the blocks that are measured one after the other, as one side of a round: those of the guest together.
+    pub sides: Vec<Vec<usize>>,
     /// Receives the records.
     pub folder: &'run Folder,
     /// Starts the measurements.
@@ -61,44 +64,65 @@ pub struct Blocks<'run> {
     pub rounds: u32,
     /// When it began.
     pub began: Instant,
+    /// Why the guest can't be used any more.
+    pub without_guest: Option<String>,
+}
+
+/// The sides of a round: each block of this machine, and those of the guest, which share a boot.
+#[must_use]
+pub fn sides(blocks: &[Block]) -> Vec<Vec<usize>> {
+    let (guest, host): (Vec<usize>, Vec<usize>) =
+        (0..blocks.len()).partition(|number| blocks[*number].is_in_guest());
+    let host = host.into_iter().map(|number| vec![number]);
+    host.chain((!guest.is_empty()).then_some(guest)).collect()
 }
 
 impl Series for Blocks<'_> {
     type Error = Error;
 
     fn title(&self, turn: Turn) -> String {
-        let block = &self.blocks[turn.side];
-        let words: Vec<&str> = block.values.values().map(String::as_str).collect();
-        let cells = block.cells.iter().filter(|cell| self.runs(cell)).count();
-        format!("{}, {cells} cells", words.join(" "))
+        let blocks = self.sides[turn.side].iter().map(|number| {
+            let values: Vec<&str> = self.blocks[*number].values.values().map(String::as_str).collect();
+            (values.join(" "), self.cells(*number, turn.round).len())
+        });
+        let (names, counts): (Vec<String>, Vec<usize>) = blocks.unzip();
+        format!("{}, {} cells", names.join(", "), counts.iter().sum::<usize>())
     }
 
     fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
-        let has_run = |record: &RunRecord| {
-            record.round == turn.round
-                && crate::folder::place(record).is_some_and(|place| place.block == turn.side)
+        let has_run = |number: usize| {
+            self.stored.iter().any(|record| {
+                record.round == turn.round
+                    && crate::folder::place(record).is_some_and(|place| place.block == number)
+            })
         };
-        if self.stored.iter().any(has_run) {
-            return Ok(Vec::new());
-        }
-        if !self.blocks[turn.side].cells.iter().any(|cell| self.runs(cell)) {
-            return Ok(Vec::new());
-        }
-        let Some(records) = self.block(turn.side, turn.round)? else {
+        let blocks = self.sides[turn.side].iter().copied();
+        let missing: Vec<usize> = blocks
+            .filter(|number| !has_run(*number) && !self.cells(*number, turn.round).is_empty())
+            .collect();
+        let records = match missing.first() {
+            None => None,
+            Some(first) if self.blocks[*first].is_in_guest() => self.in_guest(&missing, turn.round)?,
+            Some(first) => self.block(*first, turn.round)?,
+        };
+        let Some(records) = records else {
             return Ok(Vec::new());
         };
         self.folder.append(&records)?;
         let mut measured = Vec::new();
         let mut failures = Vec::new();
         for record in records {
-            match crate::folder::place(&record).and_then(|place| place.failed) {
+            let place = crate::folder::place(&record);
+            match place.as_ref().and_then(|place| place.failed.as_ref()) {
                 Some(reason) => failures.push(format!("{}: {reason}", record.label)),
+                None if place.as_ref().is_some_and(|place| place.left_out.is_some()) => {}
                 None => measured.push(Measured::plain(record.clone())),
             }
             self.stored.push(record);
         }
         match measured.first_mut() {
             Some(first) => first.notes = failures,
+            None if failures.is_empty() => {}
             None => anyhow::bail!("{}", failures.join("\n")),
         }
         Ok(measured)
@@ -122,7 +146,7 @@ impl Series for Blocks<'_> {
         }
         let is_late = self.limits.time.is_some_and(|time| self.began.elapsed() >= time);
         let is_narrow = self.limits.width.is_some_and(|width| {
-            rounds_done >= evidence::ROUNDS_MIN
+            rounds_done >= WIDTH_ROUNDS
                 && evidence::widest(self.plan, &self.stored).is_some_and(|widest| widest <= width)
         });
         let is_decided = self
@@ -135,8 +159,7 @@ impl Series for Blocks<'_> {
 
 impl<'run> Blocks<'run> {
     /// The records of all cells of a block, failed ones among them; `None` if the study was stopped.
-    fn block(&self, side: usize, round: u32) -> Result<Option<Vec<RunRecord>>> {
-        let block = &self.blocks[side];
+    pub(crate) fn block(&self, number: usize, round: u32) -> Result<Option<Vec<RunRecord>>> {
         let is_stopped = || self.children.stop.load(std::sync::atomic::Ordering::Relaxed);
         let bed = Bed::make(
             self.children,
@@ -146,11 +169,7 @@ impl<'run> Blocks<'run> {
         );
         let mut file_system: Option<Result<FileSystem, String>> = None;
         let mut records = Vec::new();
-        let order = block.order(round).into_iter();
-        for cell in order
-            .map(|index| &block.cells[index])
-            .filter(|cell| self.runs(cell))
-        {
+        for cell in self.cells(number, round) {
             let measured = match &bed {
                 Ok(bed) if cell.is_raw() => self.cell(bed, cell, None, round),
                 Ok(bed) => {
@@ -169,7 +188,7 @@ impl<'run> Blocks<'run> {
             if is_stopped() {
                 return Ok(None);
             }
-            records.push(self.record(side, cell, round, measured));
+            records.push(self.record(number, cell, round, measured));
         }
         Ok(Some(records))
     }
@@ -218,9 +237,12 @@ impl<'run> Blocks<'run> {
         Ok(record)
     }
 
-    /// Whether a cell is measured in this round.
-    fn runs(&self, cell: &Cell) -> bool {
-        self.race.as_ref().is_none_or(|race| race.runs(cell))
+    /// The cells of a block that are measured in a round, in its order.
+    pub(crate) fn cells(&self, number: usize, round: u32) -> Vec<&Cell> {
+        let block: &Block = &self.blocks[number];
+        let cells = block.order(round).into_iter().map(|index| &block.cells[index]);
+        let runs = |cell: &&Cell| self.race.as_ref().is_none_or(|race| race.runs(cell));
+        cells.filter(runs).collect()
     }
 
     /// The program that serves the mount of a cell.
@@ -278,15 +300,23 @@ impl<'run> Blocks<'run> {
 
     fn measured(&self, words: &[String]) -> Result<RunRecord> {
         let output = self.children.tidegate(words, self.plan.run.cell_time)?;
-        serde_json::from_str(&output).context("the measuring process printed no run record")
+        words::record(&output)
     }
 
     /// The record as it is stored: with its place, or with the reason of a failure.
-    fn record(&self, block: usize, cell: &Cell, round: u32, measured: Result<RunRecord>) -> RunRecord {
+    pub(crate) fn record(
+        &self,
+        block: usize,
+        cell: &Cell,
+        round: u32,
+        measured: Result<RunRecord>,
+    ) -> RunRecord {
         let mut place = Place {
             block,
             cell: cell.clone(),
             failed: None,
+            left_out: None,
+            machine: None,
         };
         let mut record = measured.unwrap_or_else(|error| {
             place.failed = Some(programs::output::with_causes(&error));
@@ -301,47 +331,6 @@ impl<'run> Blocks<'run> {
         }
         record
     }
-}
-
-/// The words of `tidegate bench` that measures a cell, without its target.
-#[must_use]
-pub fn bench_words(cell: &Cell, round: u32) -> Vec<String> {
-    let kind = match cell.value("workload.kind") {
-        "" => "file",
-        kind => kind,
-    };
-    let mut words = [
-        "bench",
-        kind,
-        "--json",
-        "--no-history",
-        "--progress",
-        "off",
-        "--seed",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    words.push(round.saturating_add(1).to_string());
-    words.extend(
-        cell.flags("workload.")
-            .into_iter()
-            .filter(|flag| !flag.starts_with("--kind=")),
-    );
-    if cell.is_raw() {
-        let raw = [
-            "--device",
-            "--destroy-data",
-            "--mode",
-            "direct",
-            "--engine",
-            "io_uring",
-            "--depth",
-            RAW_DEPTH,
-            "--fsync-at-end",
-        ];
-        words.extend(raw.map(str::to_owned));
-    }
-    words
 }
 
 /// The record of a cell that was not measured.

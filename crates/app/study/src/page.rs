@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::evidence::{Judged, Results, Shown, judged, layout, shown};
 use crate::figure;
 use crate::folder::State;
+use crate::panel;
 use crate::plan::{Exhibit, Plan, Quantity};
 
 /// Tables with more rows are folded.
@@ -26,6 +27,8 @@ pub struct Drawn<'plan> {
     pub judged: Vec<Judged<'plan>>,
     /// The write requests of each slot, if the exhibit shows them: data, then metadata and journal.
     pub layouts: Vec<[Vec<(f64, f64)>; 2]>,
+    /// The machine, if it is not this one.
+    pub panel: Option<String>,
 }
 
 /// All exhibits of a plan.
@@ -42,6 +45,7 @@ pub fn drawn<'plan>(plan: &'plan Plan, records: &[RunRecord]) -> Result<Vec<Draw
         };
         Ok(Drawn {
             exhibit,
+            panel: panel::sentence(&shown, &results),
             shown,
             judged: judged(plan, exhibit, &results)?,
             layouts,
@@ -108,6 +112,9 @@ pub fn summary(drawn: &[Drawn<'_>]) -> String {
 fn exhibit(drawn: &Drawn<'_>) -> String {
     let exhibit = drawn.exhibit;
     let mut text = html::text("h2", &heading(exhibit));
+    if let Some(panel) = &drawn.panel {
+        text += &html::text("p", panel);
+    }
     for (picture, caption) in figure::of(drawn) {
         text += &html::figure(&picture, &caption);
     }
@@ -219,6 +226,12 @@ fn sentences(drawn: &Drawn<'_>) -> (Vec<Column>, Vec<Vec<String>>) {
 
 /// Why cells of an exhibit are missing.
 fn reasons(drawn: &Drawn<'_>) -> Vec<String> {
+    // A whole panel that is left out has one reason.
+    if let Some(first) = drawn.shown.first()
+        && drawn.shown.iter().all(|shown| shown.failures == first.failures)
+    {
+        return first.failures.clone();
+    }
     let mut reasons = Vec::new();
     for shown in &drawn.shown {
         for reason in &shown.failures {
@@ -235,7 +248,11 @@ pub fn text(drawn: &[Drawn<'_>]) -> String {
     let mut text = String::new();
     for drawn in drawn {
         let (columns, rows) = table(drawn);
-        text += &format!("{}\n{}", heading(drawn.exhibit), report::table(&columns, &rows));
+        text += &format!("{}\n", heading(drawn.exhibit));
+        if let Some(panel) = &drawn.panel {
+            text += &format!("{panel}\n");
+        }
+        text += &report::table(&columns, &rows);
         for reason in reasons(drawn) {
             text += &format!("{reason}\n");
         }
@@ -253,6 +270,9 @@ pub fn markdown(plan: &Plan, drawn: &[Drawn<'_>]) -> String {
     let mut text = format!("# Study: {}\n\n{}\n", markdown_text(&plan.name), summary(drawn));
     for drawn in drawn {
         text += &format!("\n## {}\n\n", markdown_text(&heading(drawn.exhibit)));
+        if let Some(panel) = &drawn.panel {
+            text += &format!("{}\n\n", markdown_text(panel));
+        }
         let (columns, rows) = table(drawn);
         text += &markdown_table(&columns, &rows);
         for reason in reasons(drawn) {
@@ -326,6 +346,7 @@ pub fn json(plan: &Plan, state: &State, drawn: &[Drawn<'_>]) -> Value {
             "name": drawn.exhibit.name,
             "title": drawn.exhibit.title,
             "quantity": drawn.exhibit.y.title(),
+            "panel": drawn.panel,
             "cells": cells.collect::<Vec<_>>(),
             "sentences": sentences.collect::<Vec<_>>(),
         })

@@ -3,8 +3,8 @@
 //! A *cell* is one combination of values. It begins with the defaults and the workload; a setting (a named bundle of
 //! values) replaces some of them, and the axes and the `where` of an exhibit replace some of those.
 //!
-//! Axes: `fs`, `mkfs`, `mount-options` (of the file system), `scheduler`, `path`, `setting`, `trace` (`on`: the
-//! block requests are recorded), `replay` (they are replayed in the model with this scheduler), `mount.FLAG` (a flag of
+//! Axes: `fs`, `mkfs`, `mount-options` (of the file system), `machine` (`guest`: the lab guest), `scheduler`, `path`,
+//! `setting`, `trace` (`on`: the block requests are recorded), `replay` (they are replayed in the model with this scheduler), `mount.FLAG` (a flag of
 //! `tidegate mount`) and `workload.FLAG` (a flag of the workload's subcommand of `tidegate bench`).
 
 mod parse;
@@ -17,8 +17,9 @@ use std::time::Duration;
 pub type Values = BTreeMap<String, String>;
 
 /// Axes with plain names; those of the mount and of the workload have a prefix.
-pub const AXES: [&str; 8] = [
+pub const AXES: [&str; 9] = [
     "fs",
+    "machine",
     "mkfs",
     "mount-options",
     "path",
@@ -69,6 +70,20 @@ pub struct Environment {
     pub size: Option<u64>,
     /// Whether the data on a block device may be overwritten.
     pub destroy_data: bool,
+    /// The same for cells in the lab guest.
+    pub guest: GuestPart,
+}
+
+/// Conditions of the cells that run in the lab guest. Emulation makes its processors many times slower than the host's,
+/// so that a card of another speed suits them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuestPart {
+    /// Speed of the card, as a multiple of real time.
+    pub time_scale: f64,
+    /// Size of the card or image, in bytes, if it is not that of the host's.
+    pub size: Option<u64>,
+    /// Time limit of one cell.
+    pub cell_time: Duration,
 }
 
 /// The storage below the file systems.
@@ -123,6 +138,8 @@ pub struct Exhibit {
     pub fixed: Values,
     /// Sentences of the paper about it.
     pub claims: Vec<Claim>,
+    /// Rounds after which its cells are no longer measured; `None` if they are measured in all of them.
+    pub rounds: Option<u32>,
 }
 
 /// The value of a cell that a figure shows.
@@ -166,6 +183,8 @@ pub struct Claim {
     pub low: Option<f64>,
     /// Greatest value at which the sentence holds.
     pub high: Option<f64>,
+    /// Whether every single value has to lie in the range: for counts, which do not vary, so that one round is enough.
+    pub is_exact: bool,
     /// Whether the value was fitted to the paper.
     pub basis: Basis,
 }

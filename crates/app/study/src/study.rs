@@ -12,8 +12,9 @@ use crate::cell::{Block, Cell, blocks};
 use crate::check;
 use crate::child::Children;
 use crate::clean::sweep;
+use crate::fingerprint::fingerprints;
 use crate::folder::{self, Folder, State};
-use crate::measure::{Blocks, Limits};
+use crate::measure::{Blocks, Limits, sides};
 use crate::plan::{Plan, TimeScale, Variant};
 use crate::tune::{Race, Tuned, has_no_speed};
 
@@ -85,6 +86,7 @@ fn begun(
         size: options.variant.size.clone(),
         only: options.variant.only.clone(),
         binaries: options.variant.binaries.clone(),
+        fingerprints: fingerprints(&options.variant.binaries)?,
         decided: options.limits.decided,
         is_race: race.is_some(),
     };
@@ -130,6 +132,18 @@ pub fn resume(options: &Options<'_>) -> Result<Ran> {
             bail!(
                 "{}: its records are of another {what}, `{expected}`, and this is `{found}`; begin a study in another folder",
                 options.folder.display()
+            );
+        }
+    }
+    let found = fingerprints(&state.binaries)?;
+    for ((name, path), (found, expected)) in state.binaries.iter().zip(found.iter().zip(&state.fingerprints))
+    {
+        if found != expected {
+            bail!(
+                "{}: the program {name} ({}) has changed since the study began: it had {expected}, and has {found}; \
+                 begin a study in another folder",
+                options.folder.display(),
+                path.display()
             );
         }
     }
@@ -179,6 +193,7 @@ fn series<'run>(
     Blocks {
         plan,
         blocks,
+        sides: sides(blocks),
         folder,
         children: Children {
             tidegate: &options.tidegate,
@@ -192,6 +207,7 @@ fn series<'run>(
         race: None,
         watcher: options.watcher,
         began: Instant::now(),
+        without_guest: None,
     }
 }
 
@@ -209,7 +225,8 @@ fn rounds(
     series.stored = folder::records(folder.path())?;
     // The folder keeps the records; the runner's own sinks would keep them a second time.
     let mut runner = Runner::new(options.watcher, options.stop, Settle::Machine, Sinks::none());
-    let ended = runner.run(&Schedule::interleaved(state.rounds, blocks.len()), &mut series);
+    let sides = series.sides.len();
+    let ended = runner.run(&Schedule::interleaved(state.rounds, sides), &mut series);
     sweep(folder, &options.tidegate)?;
     ended?;
     Ok((runner.finish()?, series.race))

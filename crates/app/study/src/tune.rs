@@ -9,6 +9,7 @@
 
 pub mod advice;
 pub mod axes;
+mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use results::{Estimate, RatioVerdict, RunRecord};
 use serde::Serialize;
 
+pub use self::source::Source;
 use crate::cell::Cell;
 use crate::folder::place;
 

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
+/// The word in the command line of the shell beside QEMU by which others recognise it.
+pub const KEEPER: &str = "tidegate-lab-keeper";
+
 /// `$1` is the folder to remove, the rest the command. A line on the pipe, or its end, kills the command. The line
 /// `remove`, or the end of the pipe, removes the folder, in a shell that may outlive this one.
 const SCRIPT: &str = r#"
@@ -138,7 +141,7 @@ fn shell(command: &Command, log: &Path, folder: &Path) -> io::Result<Command> {
     shell
         // An interrupt at the terminal reaches only the owner.
         .process_group(0)
-        .args(["-c", SCRIPT, "lab"])
+        .args(["-c", SCRIPT, KEEPER])
         .arg(folder)
         .arg(command.get_program())
         .args(command.get_args())

@@ -30,6 +30,7 @@ use thiserror::Error;
 pub use booted::{Folders, Guest, Options};
 pub use flash::FlashFile;
 pub use job::{Ended, Job, Outcome};
+pub use keeper::KEEPER;
 
 /// A guest installed on this machine.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Outcome of a command that could do its work, for its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +45,29 @@ pub fn exit_code(done: Result<Finding>) -> ExitCode {
     }
 }
 
-/// A flag that SIGINT and SIGTERM set from now on, instead of ending the process.
+/// A flag that SIGINT, SIGTERM and SIGHUP set from now on, instead of ending the process. A SIGHUP that is ignored, as
+/// `nohup` has it, stays ignored.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let hangup = (!ignores(&status, SIGHUP)).then_some(SIGHUP);
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
         signal_hook::flag::register(signal, stop.clone()).context("signals can't be caught")?;
     }
     outfile::stop_with(stop.clone());
     Ok(stop)
+}
+
+/// Whether a process ignores a signal, by its `/proc/PID/status`.
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let bit = u32::try_from(signal)
+        .ok()
+        .and_then(|signal| signal.checked_sub(1));
+    bit.zip(mask)
+        .and_then(|(bit, mask)| mask.checked_shr(bit))
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 /// The arguments of this program, for records; bytes that are not UTF-8 become `\xNN`.
@@ -68,4 +83,17 @@ pub fn program_beside(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("this program's own file can't be found")?;
     let beside = own.with_file_name(name);
     Ok(if beside.is_file() { beside } else { name.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hangup_that_nohup_ignores_is_told_from_one_that_ends_the_process() {
+        assert!(ignores("Name:\tx\nSigIgn:\t0000000000000001\n", SIGHUP));
+        assert!(ignores("SigIgn:\t0000000000004002\n", SIGTERM));
+        assert!(!ignores("SigIgn:\t0000000000004002\n", SIGHUP));
+        assert!(!ignores("", SIGHUP));
+    }
 }

@@ -69,6 +69,12 @@ pub fn is_fio_job(text: &str) -> bool {
     !has_step && lines.any(|line| line.starts_with('['))
 }
 
+/// Checks that a fio job can be run.
+pub fn check_job(file: &str, text: &str) -> Result<()> {
+    import(file, text)?;
+    Ok(())
+}
+
 /// Prints which options of a fio job are taken, approximated and ignored.
 pub fn check(file: &str, text: &str) -> Result<Finding> {
     output::print_text(&described(&import(file, text)?))?;

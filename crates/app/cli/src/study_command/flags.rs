@@ -6,6 +6,8 @@ use study::cell::{self, MOUNT, RESERVED};
 use study::plan::Plan;
 
 use crate::arguments::{Arguments, Command};
+use crate::bench_command::workloads::WorkloadArguments;
+use crate::bench_command::{BenchCommand, job};
 
 /// Lets the definitions of `mount` and `bench` judge the flags of all cells.
 pub fn check(plan: &Plan) -> Result<()> {
@@ -41,8 +43,17 @@ pub fn check(plan: &Plan) -> Result<()> {
                     let first = text.lines().next().unwrap_or_default();
                     anyhow!("{place}: {}", first.trim_start_matches("error: "))
                 })?;
-                if let Command::Mount(arguments) = parsed.command {
-                    crate::mount_options::check(&arguments).context("mount")?;
+                match parsed.command {
+                    Command::Mount(arguments) => {
+                        crate::mount_options::check(&arguments).context("mount")?;
+                    }
+                    Command::Replay(arguments) => arguments.check()?,
+                    Command::Bench(arguments) => {
+                        if let Some(BenchCommand::Run(arguments)) = &arguments.command {
+                            job::check_run(arguments)?;
+                        }
+                    }
+                    _ => {}
                 }
             }
         }

@@ -44,6 +44,19 @@ pub enum StudyCommand {
     Tune(tune::TuneArguments),
     /// Remove what a killed study left mounted, attached or running; its records stay
     Clean(FolderArguments),
+    /// Boot the lab guest for the cells in a folder: a study starts this
+    #[command(hide = true)]
+    Guest(GuestArguments),
+    /// Measure the cells in a folder: the lab guest starts this
+    #[command(hide = true)]
+    Cells(GuestArguments),
+}
+
+/// Arguments of the processes of a study outside and inside the lab guest.
+#[derive(Args, Debug)]
+pub struct GuestArguments {
+    /// Folder that both share
+    pub share: PathBuf,
 }
 
 /// Arguments of `tidegate study run`.
@@ -181,6 +194,15 @@ pub fn run(command: &StudyCommand) -> Result<Finding> {
         StudyCommand::Gate(arguments) => gate::run(arguments),
         StudyCommand::Tune(arguments) => tune::run(arguments),
         StudyCommand::Clean(arguments) => clean(&arguments.directory),
+        StudyCommand::Guest(arguments) => {
+            study::guest::boot(&arguments.share)?;
+            Ok(Finding::Nothing)
+        }
+        StudyCommand::Cells(arguments) => {
+            let stop = stop_on_signals()?;
+            study::guest::measure(&arguments.share, &stop)?;
+            Ok(Finding::Nothing)
+        }
     }
 }
 
@@ -351,10 +373,11 @@ fn check(arguments: &CheckArguments) -> Result<Finding> {
         ))?;
     }
     let missing = study::check::missing(&plan)?;
-    for problem in &missing {
+    let left_out = study::check::left_out(&plan)?;
+    for problem in missing.iter().chain(&left_out) {
         output::print_error(problem);
     }
-    Ok(match missing.is_empty() {
+    Ok(match missing.is_empty() && left_out.is_empty() {
         true => Finding::Nothing,
         false => Finding::Something,
     })
@@ -363,16 +386,8 @@ fn check(arguments: &CheckArguments) -> Result<Finding> {
 fn status(directory: &Path) -> Result<Finding> {
     let (plan, state) = study::stored(directory)?;
     let records = folder::records(directory)?;
-    let cells: usize = cell::blocks(&plan)?.iter().map(|block| block.cells.len()).sum();
-    let places: Vec<_> = records.iter().filter_map(folder::place).collect();
-    let failed = places.iter().filter(|place| place.failed.is_some()).count();
-    let rounds = usize::try_from(state.rounds)?;
-    output::print_line(&format!(
-        "{}: {} of {} cells measured ({cells} in each of {rounds} rounds), {failed} of them failed",
-        plan.name,
-        places.len(),
-        cells.saturating_mul(rounds)
-    ))?;
+    let progress = study::progress(&plan, &state, &records)?;
+    output::print_line(&format!("{}: {progress}", plan.name))?;
     Ok(Finding::Nothing)
 }
 

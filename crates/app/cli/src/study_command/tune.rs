@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use bench::job::preset::PRESETS;
 use clap::Args;
+use formats::calls::format_of;
 use programs::Finding;
 use study::plan::{Plan, Variant};
 use study::tune::axes::{self, Wish};
-use study::tune::{COMBINATIONS_MAX, Tuned, advice};
+use study::tune::{COMBINATIONS_MAX, Source, Tuned, advice};
 use study::{Limits, cell};
 
+use crate::bench_command::fio;
 use crate::output;
 use crate::quantity::parse_duration;
 
@@ -22,12 +25,15 @@ const SCHEDULER_OF_CARDS: &str = "mq-deadline";
 #[command(after_help = "Examples:\n\
                   \x20 tidegate study tune --folder /srv/data -d out/tune\n\
                   \x20 sudo tidegate study tune load.toml --card gt-i9300 --time-scale 9 --time 10min -d out/tune\n\
+                  \x20 tidegate study tune app.trace --folder /srv/data -d out/tune\n\
                   \x20 sudo tidegate study tune load.toml --device /dev/sdX --destroy-data --axes fs,scheduler --durable\n\
                   load.toml has a table [workload] with flags of `tidegate bench file`, and may have [defaults] and\n\
-                  [environment] as a plan has them.\n\
+                  [environment] as a plan has them; or it is a job of `tidegate bench run` or a trace of\n\
+                  `tidegate replay`.\n\
                   Exit codes: 0 done, 1 stopped, 2 could not do it.")]
 pub struct TuneArguments {
-    /// The workload, and the default setting if it is not that of `tidegate mount` [default: sequential writes of 64m]
+    /// The load: a workload with the default setting if it is not that of `tidegate mount`, a job or a trace
+    /// [default: sequential writes of 64m]
     pub workload: Option<PathBuf>,
     /// Make file systems on this block device
     #[arg(long, value_name = "PATH", requires = "destroy_data", conflicts_with_all = ["card", "folder"])]
@@ -115,11 +121,6 @@ pub fn run(arguments: &TuneArguments) -> Result<Finding> {
 
 /// The race as asked for.
 fn wish(arguments: &TuneArguments) -> Result<Wish> {
-    let read = |path: &PathBuf| {
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))?;
-        Ok::<_, anyhow::Error>((path.display().to_string(), text))
-    };
     let (device, scheduler) = match (&arguments.device, &arguments.card, &arguments.folder) {
         (Some(path), ..) => (Some(path.display().to_string()), current_scheduler(path)),
         (_, Some(name), _) => (Some(format!("card:{name}")), Some(SCHEDULER_OF_CARDS.to_owned())),
@@ -146,7 +147,7 @@ fn wish(arguments: &TuneArguments) -> Result<Wish> {
         text
     });
     Ok(Wish {
-        source: arguments.workload.as_ref().map(read).transpose()?,
+        source: arguments.workload.as_deref().map(source).transpose()?,
         environment,
         scheduler,
         axes: arguments.axes.clone(),
@@ -156,11 +157,17 @@ fn wish(arguments: &TuneArguments) -> Result<Wish> {
     })
 }
 
-/// The scheduler that a device has; `None` if it has none of its own, as a partition.
+/// The load in a file, or a built-in job by its name.
+fn source(path: &Path) -> Result<Source> {
+    if !path.exists() && PRESETS.iter().any(|preset| Path::new(preset.name) == path) {
+        return Ok(Source::Job(path.display().to_string()));
+    }
+    Source::of(path, &fio::is_fio_job, &|path| format_of(path, None).is_ok())
+}
+
+/// The scheduler that a device has; `None` if it has none.
 fn current_scheduler(device: &Path) -> Option<String> {
-    let name = device.canonicalize().ok()?.file_name()?.to_owned();
-    let path = Path::new("/sys/block").join(name).join("queue/scheduler");
-    let names = std::fs::read_to_string(path).ok()?;
+    let names = std::fs::read_to_string(study::check::scheduler_of(device).ok()?).ok()?;
     let (_, rest) = names.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
 }

@@ -1,6 +1,8 @@
 //! Studies as a user runs them: a folder, an image, kills at any moment, and plans that can't be run.
 
+mod guest;
 mod left;
+mod resumed;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -133,11 +135,11 @@ fn a_folder_is_studied_without_root_and_its_page_is_always_the_same() {
     let place = folder();
     let place = place.path();
     fs::write(place.join("plan.toml"), folder_plan(place)).unwrap();
-    let shown = done(&["study", "run", "plan.toml", "-d", "s", "--rounds", "3"], place);
+    let shown = done(&["study", "run", "plan.toml", "-d", "s", "--rounds", "5"], place);
     assert!(shown.contains("holds: both write (predicted; here "), "{shown}");
     assert_eq!(
         measured(&place.join("s")).values().copied().collect::<Vec<_>>(),
-        [1; 9]
+        [1; 15]
     );
     // 1 MiB in requests of 4 KiB and of 512 KiB, as the daemon counts them.
     let writes = done(&["study", "report", "s", "--format", "json"], place);
@@ -151,7 +153,7 @@ fn a_folder_is_studied_without_root_and_its_page_is_always_the_same() {
     let status = done(&["study", "status", "s"], place);
     assert_eq!(
         status,
-        "folder: 9 of 9 cells measured (3 in each of 3 rounds), 0 of them failed\n"
+        "folder: 15 of 15 cells measured in 5 rounds, 0 of them failed\n"
     );
     let again = refused(&["study", "run", "plan.toml", "-d", "s"], place);
     assert!(again.contains("holds a study already"), "{again}");

@@ -39,6 +39,7 @@ fn state(plan: &Plan) -> State {
         size: None,
         only: Vec::new(),
         binaries: plan.binaries.clone(),
+        fingerprints: Vec::new(),
         decided: None,
         is_race: false,
     }

@@ -80,6 +80,51 @@ fn a_folder_has_neither_file_systems_nor_schedulers() {
 }
 
 #[test]
+fn cells_of_the_guest_are_blocks_of_their_own_with_a_max_of_their_own() {
+    let text = changed(
+        "[\"buffered\"]",
+        "[\"buffered\"]\naxes.machine = [\"host\", \"guest\"]",
+    );
+    let plan = Plan::parse("p.toml", &text).unwrap();
+    let blocks = blocks(&plan).unwrap();
+    let sizes: Vec<(bool, usize)> = blocks
+        .iter()
+        .map(|block| (block.is_in_guest(), block.cells.len()))
+        .collect();
+    assert_eq!(sizes, [(false, 3), (true, 3), (false, 1)]);
+    let raw = &blocks[1].cells[0];
+    assert!(raw.is_raw());
+    assert_eq!(raw.value("machine"), "guest");
+    // One boot serves all blocks of the guest.
+    assert_eq!(crate::measure::sides(&blocks), [vec![0], vec![2], vec![1]]);
+    let folder = Plan::parse("p.toml", &text.replace("\"image\"", "\"directory:/tmp\"")).unwrap();
+    let error = format!("{:#}", crate::cell::blocks(&folder).unwrap_err());
+    assert!(error.contains("a card or an image"), "{error}");
+    let other = Plan::parse("p.toml", &text.replace("\"guest\"]", "\"gest\"]")).unwrap();
+    let error = format!("{:#}", crate::cell::blocks(&other).unwrap_err());
+    assert!(
+        error.contains("machine: `gest`") && error.contains("guest"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_exhibit_with_fewer_rounds_limits_only_cells_of_its_own() {
+    let text = changed("x = \"fs\"", "x = \"fs\"\nrounds = 1");
+    let blocks = blocks(&Plan::parse("p.toml", &text).unwrap()).unwrap();
+    let counts = |round| {
+        blocks
+            .iter()
+            .map(|block| block.order(round).len())
+            .collect::<Vec<_>>()
+    };
+    // The cell on ext4 belongs to the other exhibit too.
+    assert_eq!(counts(0), [3, 1]);
+    assert_eq!(counts(1), [3, 0]);
+    assert!(refused(&text.replace("rounds = 1", "rounds = 0")).contains("exhibit `two`: rounds: 0"));
+}
+
+#[test]
 fn mistakes_are_named_with_their_place() {
     for (from, to, expected) in [
         (
@@ -126,6 +171,26 @@ fn mistakes_are_named_with_their_place() {
             "\"image\"",
             "\"card:gt-i9300\"\ntime-scale = \"calibrate\"",
             "environment.calibrate: missing",
+        ),
+        (
+            "\"image\"",
+            "\"image\"\n[environment.guest]\ntime-scale = 2",
+            "environment.guest.time-scale: only a card has one",
+        ),
+        (
+            "\"image\"",
+            "\"card:gt-i9300\"\n[environment.guest]\ntime-scale = -1",
+            "environment.guest.time-scale: -1, expected a number above 0",
+        ),
+        (
+            "\"image\"",
+            "\"image\"\n[environment.guest]\nsice = \"1g\"",
+            "did you mean `size`?",
+        ),
+        (
+            "\"image\"",
+            "\"image\"\n[environment.guest]\ncell-time = \"soon\"",
+            "environment.guest.cell-time: ",
         ),
         ("x = \"fs\"", "x = \"path\"", "x or series: `path` is none of fs"),
         (

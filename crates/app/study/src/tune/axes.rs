@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use results::words::unknown;
 use toml::Table;
 
+use super::Source;
 use crate::check;
 
 /// An axis of a race: a short name, and the values of an axis of the plan.
@@ -125,8 +126,8 @@ final-sync = "timed"
 /// A race as asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
-    /// File with a workload or a part of a plan: its name and text.
-    pub source: Option<(String, String)>,
+    /// The load; `None` for sequential writes.
+    pub source: Option<Source>,
     /// The table `environment` as text; `None` if the file has one.
     pub environment: Option<String>,
     /// Scheduler of the default setting, if the file has no table `defaults`.
@@ -146,20 +147,17 @@ pub struct Wish {
 /// # Errors
 /// If the file is no part of a plan, or an axis is not known or has no value left.
 pub fn plan(wish: &Wish) -> Result<(String, Vec<String>)> {
-    let (name, own) = wish.source.clone().unwrap_or_default();
+    let (name, own) = wish.source.as_ref().map_or_else(Default::default, Source::part);
     let table: Table = toml::from_str(&own).map_err(|error| {
         anyhow::anyhow!(
-            "{name}: {}; tune reads a table [workload] with flags of `tidegate bench file`, and no job file or trace",
+            "{name}: {}; tune reads a table [workload] with flags of `tidegate bench file`, a job file or a trace",
             error.message()
         )
     })?;
     for key in table.keys() {
         let known = ["name", "workload", "defaults", "environment"];
         if !known.contains(&key.as_str()) {
-            bail!(
-                "{name}: {}; axes are named by --axes, and job files and traces can't be tuned for",
-                unknown(key, &known)
-            );
+            bail!("{name}: {}; axes are named by --axes", unknown(key, &known));
         }
     }
     let mut text = String::new();

@@ -118,7 +118,7 @@ fn a_workload_that_moves_no_data_is_recognised() {
 
 fn wish(own: &str) -> Wish {
     Wish {
-        source: Some(("load.toml".to_owned(), own.to_owned())),
+        source: Some(Source::Plan("load.toml".to_owned(), own.to_owned())),
         environment: Some("[environment]\ndevice = \"directory:/tmp\"\n".to_owned()),
         in_folder: true,
         ..Wish::default()
@@ -158,10 +158,8 @@ fn a_race_that_can_not_be_run_is_refused() {
     };
     assert!(refused(&axes("sheduler")).contains("did you mean `scheduler`?"));
     assert!(refused(&axes("fs")).contains("a folder keeps its file system"));
-    assert!(
-        refused(&wish("[[step]]\nkind = \"file\"\n")).contains("job files and traces can't be tuned for")
-    );
-    assert!(refused(&wish("8,0 1 1 0.0")).contains("no job file or trace"));
+    assert!(refused(&wish("[[step]]\nkind = \"file\"\n")).contains("axes are named by --axes"));
+    assert!(refused(&wish("8,0 1 1 0.0")).contains("a job file or a trace"));
     assert!(refused(&wish("[environment]\ndevice = \"image\"\n")).contains("name no device beside it"));
     let nowhere = Wish {
         environment: None,

@@ -63,6 +63,17 @@ pub fn run(arguments: &BenchRunArguments) -> Result<Finding> {
     run_job(job, &vocabulary, directory, run)
 }
 
+/// Checks the job of `tidegate bench run` without running it.
+pub fn check_run(arguments: &BenchRunArguments) -> Result<()> {
+    let text = job_text(&arguments.job)?;
+    if fio::is_fio_job(&text) {
+        return fio::check_job(&name(&arguments.job), &text);
+    }
+    let vocabulary = vocabulary();
+    check(&parse_job(&arguments.job, &text, &vocabulary)?, &vocabulary)?;
+    Ok(())
+}
+
 /// Runs `tidegate bench job`.
 pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
     let vocabulary = vocabulary();
