@@ -1,7 +1,14 @@
 //! Records every command as a request of a block trace: the driver-level block I/O tracer of seeds/002 section 3.1.1.
 //!
-//! A pack produces one record for each of its requests, with the pack's command, number of requests, start and end.
-//! Its interrupts are recorded with the first of them, so that sums are correct.
+//! Commands and arguments are those that the tracepoints of Linux's mmc driver show, so that traces of the model and of
+//! hardware mean the same:
+//! - a request with data has one record with CMD17, 18, 24 or 25 and the first sector as argument, or CMD46 or 47 with
+//!   the task's number in bits 20:16. A pack has a record for each of its requests, with the pack's command, number of
+//!   requests, start and end; its interrupts are recorded with the first of them, so that sums are correct;
+//! - commands without data (CMD6 of a flush; CMD35, CMD36 and CMD38 of TRIM and DISCARD) have records of their own
+//!   beside that of the request.
+//!
+//! CMD23 and the headers of packs show in no tracepoint: see [`crate::command_list`].
 
 use media::Nanos;
 use results::block_trace::{
@@ -10,8 +17,22 @@ use results::block_trace::{
 };
 
 use crate::block::Request;
-use crate::pack_header::{CMD23_CONTEXT_SHIFT, CMD23_PACKED, CMD23_RELIABLE, CMD23_TAG};
-use crate::packing::is_reliable;
+use crate::command_list::CommandList;
+use crate::translation::Forget;
+
+/// Command numbers of a request with data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codes {
+    /// CMD17 or CMD24.
+    Single,
+    /// CMD23, and CMD18 or CMD25.
+    Counted,
+    /// CMD44 and CMD45, and CMD46 or CMD47, of a task of the command queue.
+    Task {
+        /// Number of the task.
+        slot: u32,
+    },
+}
 
 /// A command sent to the card.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +45,46 @@ pub struct Sent {
     pub done: Nanos,
     /// Number of interrupts.
     pub interrupts: u16,
-    /// Whether CMD23 preceded it.
-    pub with_cmd23: bool,
+    /// Its command numbers.
+    pub codes: Codes,
     /// Number of requests in it.
     pub requests: u16,
+    /// First sector of its first request.
+    pub first_sector: u64,
+    /// Requests in the driver, or tasks in the card's command queue, with this one.
+    pub in_card: u32,
+}
+
+/// Features of a card that show in the arguments of commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Metadata is tagged (CMD23 bit 29).
+    pub data_tag: bool,
+    /// Number of contexts (CMD23 bits 28:25).
+    pub contexts: u32,
+}
+
+/// CMD6 that flushes the cache: write byte 32 (`FLUSH_CACHE`) of `EXT_CSD` with 1.
+pub const FLUSH_CACHE: (u16, u32) = (6, 0x0320_0101);
+
+/// Argument of CMD38: TRIM.
+pub const ERASE_TRIM: u32 = 1;
+
+/// Argument of CMD38: DISCARD.
+pub const ERASE_DISCARD: u32 = 3;
+
+/// Numbers and arguments of the commands that discard the sectors from `first` to before `end`.
+#[must_use]
+pub fn erase_commands(first: u64, end: u64, how: Forget) -> [(u16, u32); 3] {
+    let argument = match how {
+        Forget::Durably => ERASE_TRIM,
+        Forget::Lazily => ERASE_DISCARD,
+    };
+    [
+        (35, word(first)),
+        (36, word(end.saturating_sub(1).max(first))),
+        (38, argument),
+    ]
 }
 
 /// A log of commands.
@@ -36,6 +93,7 @@ pub struct CommandLog {
     requests: Vec<TracedRequest>,
     limit: usize,
     left_out: u64,
+    commands: Option<CommandList>,
 }
 
 /// Device number in traces: the first mmc disk of Linux.
@@ -49,21 +107,99 @@ impl CommandLog {
             requests: Vec::new(),
             limit,
             left_out: 0,
+            commands: None,
         }
     }
 
+    /// Lists all commands too, including CMD23 and the headers of packs, with the same limit.
+    #[must_use]
+    pub fn with_commands(mut self) -> Self {
+        self.commands = Some(CommandList::new(self.limit));
+        self
+    }
+
+    /// The list of all commands, if there is one.
+    pub fn commands(&mut self) -> Option<&mut CommandList> {
+        self.commands.as_mut()
+    }
+
+    /// Takes the list of all commands, if there is one.
+    pub fn take_commands(&mut self) -> Option<CommandList> {
+        self.commands.take()
+    }
+
     /// Adds one request of a command.
-    pub(crate) fn add(&mut self, request: &Request, sent: &Sent, place: u16, in_flight: u32) {
+    pub(crate) fn add(&mut self, request: &Request, sent: &Sent, place: u16) {
+        let command = command(request, sent, place);
+        self.push(request, Some(command), (sent.at, sent.done), sent.in_card);
+    }
+
+    /// Adds a request without data, and its commands: begin, end, number and argument.
+    pub(crate) fn add_without_data(
+        &mut self,
+        request: &Request,
+        commands: &[(Nanos, Nanos, (u16, u32))],
+        interrupts: u16,
+        in_flight: u32,
+    ) {
+        let (Some((begin, ..)), Some((_, end, _))) = (commands.first(), commands.last()) else {
+            return;
+        };
+        self.push(request, None, (*begin, *end), in_flight);
+        let last = commands.len() - 1;
+        for (place, (begin, end, (code, argument))) in commands.iter().enumerate() {
+            let command = DriverCommand {
+                code: *code,
+                argument: *argument,
+                packed_requests: 1,
+                retries: 0,
+                // The last one has the interrupt of CMD13 too.
+                interrupts: 1 + if place == last {
+                    interrupts - u16::try_from(commands.len()).unwrap_or(1)
+                } else {
+                    0
+                },
+                bytes: None,
+                tag: None,
+                waits_busy: place == last,
+                issued_ns: Some(begin.0),
+                completed_ns: Some(end.0),
+                status: Some(0),
+            };
+            let of_driver = Request {
+                operation: Operation::Driver,
+                flags: RequestFlags::default(),
+                sector: 0,
+                sectors: 0,
+                queued: *begin,
+                inserted: *begin,
+                ..request.clone()
+            };
+            self.push(&of_driver, Some(command), (*begin, *end), in_flight);
+            if let Some(list) = &mut self.commands {
+                list.plain(*begin, *code, *argument);
+            }
+        }
+    }
+
+    fn push(
+        &mut self,
+        request: &Request,
+        command: Option<DriverCommand>,
+        (begin, end): (Nanos, Nanos),
+        in_flight: u32,
+    ) {
         if self.requests.len() >= self.limit {
             self.left_out += 1;
             return;
         }
         let bytes = request.sectors * 512;
-        let runs = if matches!(request.operation, Operation::Flush) {
+        let runs = if bytes == 0 {
             Vec::new()
         } else {
             vec![Run::unknown(request.sector, bytes)]
         };
+        let is_driver = request.operation == Operation::Driver;
         self.requests.push(TracedRequest {
             id: 0,
             device: DEVICE,
@@ -72,16 +208,16 @@ impl CommandLog {
             operation: request.operation,
             flags: request.flags,
             priority: None,
-            queued_ns: Some(request.queued.0),
-            inserted_ns: Some(request.inserted.0),
-            issued_ns: Some(sent.at.0),
-            completed_ns: Some(sent.done.0),
+            queued_ns: (!is_driver).then_some(request.queued.0),
+            inserted_ns: (!is_driver).then_some(request.inserted.0),
+            issued_ns: Some(begin.0),
+            completed_ns: Some(end.0),
             status: Some(0),
-            in_flight: Some(in_flight),
+            in_flight: (!is_driver).then_some(in_flight),
             hardware_queue: None,
             submitter: None,
             mode: IoMode::Unknown,
-            command: Some(command(request, sent, place)),
+            command,
             runs,
         });
     }
@@ -95,7 +231,8 @@ impl CommandLog {
         scheduler: &str,
         duration: Nanos,
     ) -> BlockTrace {
-        self.requests.sort_by_key(|request| request.queued_ns);
+        self.requests
+            .sort_by_key(|request| request.queued_ns.or(request.issued_ns));
         for (id, request) in (0..).zip(&mut self.requests) {
             request.id = id;
         }
@@ -125,37 +262,31 @@ impl CommandLog {
     }
 }
 
+/// The low 32 bits of an argument: sectors of cards beyond 2 TiB do not exist.
+pub(crate) fn word(value: u64) -> u32 {
+    u32::try_from(value & u64::from(u32::MAX)).expect("32 bits remain")
+}
+
 fn command(request: &Request, sent: &Sent, place: u16) -> DriverCommand {
-    let code = match request.operation {
-        Operation::Flush => 6,
-        Operation::Read if sent.with_cmd23 => 18,
-        Operation::Read => 17,
-        Operation::Write if sent.with_cmd23 => 25,
-        Operation::Write => 24,
-        _ => 38,
+    let is_read = request.operation == Operation::Read;
+    let (code, argument, tag) = match sent.codes {
+        Codes::Single => (if is_read { 17 } else { 24 }, word(sent.first_sector), None),
+        Codes::Counted => (if is_read { 18 } else { 25 }, word(sent.first_sector), None),
+        Codes::Task { slot } => (
+            if is_read { 46 } else { 47 },
+            slot << 16,
+            Some(u16::try_from(slot).unwrap_or(u16::MAX)),
+        ),
     };
-    let mut argument = u32::try_from(request.sectors).unwrap_or(u32::MAX) & 0xFFFF;
-    if is_reliable(request) {
-        argument |= CMD23_RELIABLE;
-    }
-    if sent.requests > 1 {
-        argument |= CMD23_PACKED;
-    }
-    if request.flags.contains(RequestFlags::META) {
-        argument |= CMD23_TAG;
-    }
-    argument |= u32::from(request.context & 0xF) << CMD23_CONTEXT_SHIFT;
     DriverCommand {
         code,
         argument,
         packed_requests: sent.requests,
         retries: 0,
         interrupts: if place == 0 { sent.interrupts } else { 0 },
-        bytes: u32::try_from(request.sectors * 512)
-            .ok()
-            .filter(|_| matches!(request.operation, Operation::Read | Operation::Write)),
-        tag: None,
-        waits_busy: !matches!(request.operation, Operation::Read),
+        bytes: u32::try_from(request.sectors * 512).ok(),
+        tag,
+        waits_busy: !is_read,
         issued_ns: Some(sent.at.0),
         completed_ns: Some(sent.done.0),
         status: Some(0),

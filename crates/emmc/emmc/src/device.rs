@@ -45,12 +45,27 @@ pub struct WriteTimes {
     pub ready: Nanos,
 }
 
+/// Counters of a card at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CardCounters {
+    /// Counters of the translation layer.
+    pub translation: TranslationCounters,
+    /// Counters of the banks.
+    pub nand: NandCounters,
+    /// Busy time of each bank, nanoseconds.
+    pub bank_busy_ns: Vec<u64>,
+    /// Units in pages that are not programmed yet.
+    pub pending_units: u64,
+}
+
 /// A card; see the module.
 pub struct Card {
     flash: Flash,
     layer: Box<dyn Translation>,
     sector_ps: u64,
     command: Nanos,
+    /// The controller is free for the next task of the command queue.
+    controller_free: Nanos,
     packed_entry: Nanos,
     packed_apart: bool,
     cache: bool,
@@ -83,6 +98,7 @@ impl Card {
             layer,
             sector_ps,
             command: Nanos(u64::from(file.controller.command_ns)),
+            controller_free: Nanos::ZERO,
             packed_entry: Nanos(u64::from(file.controller.packed_entry_ns)),
             packed_apart: file.controller.packed_apart,
             cache: file.controller.cache,
@@ -107,6 +123,18 @@ impl Card {
     ) -> WriteTimes {
         let entries = u64::try_from(extents.len()).unwrap_or(u64::MAX);
         let work = self.command + self.packed_entry.times(entries.saturating_sub(1));
+        self.write_after(start, work, header_sectors, extents, durability)
+    }
+
+    /// Writes extents whose data arrives from `start` on and is programmed no earlier than `work` after it arrived.
+    fn write_after(
+        &mut self,
+        start: Nanos,
+        work: Nanos,
+        header_sectors: u32,
+        extents: &[Extent],
+        durability: Durability,
+    ) -> WriteTimes {
         let data = DataStream {
             start: start + work,
             sector_ps: self.sector_ps,
@@ -194,6 +222,63 @@ impl Card {
         stream.arrival(sectors).max(tail.arrival(last))
     }
 
+    /// Accepts the header of packed reads, which arrives from `start` on. Returns the end of its transfer, and the time
+    /// at which the card is ready for the reads.
+    #[must_use]
+    pub fn accept_header(&self, start: Nanos) -> (Nanos, Nanos) {
+        let stream = DataStream {
+            start,
+            sector_ps: self.sector_ps,
+            earliest: Nanos::ZERO,
+        };
+        let end = stream.arrival(1);
+        (end, end + self.command)
+    }
+
+    /// Prepares the card for a command queue: reads are transferred as soon as they are there, in any order.
+    pub fn enable_queue(&mut self) {
+        self.flash.array.reorder_reads();
+    }
+
+    /// The controller looks at a task that arrived at `arrived`: one task after another.
+    fn look_at_task(&mut self, arrived: Nanos) -> Nanos {
+        self.controller_free = arrived.max(self.controller_free) + self.command;
+        self.controller_free
+    }
+
+    /// Begins to read the data of a task. Returns the time from which on the bus can transfer it without a pause.
+    pub fn begin_read_task(&mut self, arrived: Nanos, extent: &Extent) -> Nanos {
+        let ready = self.look_at_task(arrived);
+        let (first, count) = self.flash.geometry.units_of(extent.sector, extent.sectors);
+        let end = self.layer.read(&mut self.flash, first, count, ready);
+        let sectors = u64::from(extent.sectors);
+        let last = sectors.min(u64::from(self.flash.geometry.unit_sectors()));
+        // The bus may run ahead of the flash, except for the last unit.
+        let ahead = Nanos(((sectors - last) * self.sector_ps).div_ceil(1000));
+        ready.max(end.saturating_sub(ahead))
+    }
+
+    /// Transfers the data of a read task that is ready. Returns the end.
+    #[must_use]
+    pub fn transfer_read_task(&self, start: Nanos, extent: &Extent) -> Nanos {
+        let stream = DataStream {
+            start,
+            sector_ps: self.sector_ps,
+            earliest: Nanos::ZERO,
+        };
+        stream.arrival(u64::from(extent.sectors))
+    }
+
+    /// Accepts a write task. Returns the time at which the card is ready for its data.
+    pub fn begin_write_task(&mut self, arrived: Nanos) -> Nanos {
+        self.look_at_task(arrived)
+    }
+
+    /// Transfers and programs the data of a write task that is ready.
+    pub fn write_task(&mut self, start: Nanos, extent: &Extent, durability: Durability) -> WriteTimes {
+        self.write_after(start, Nanos::ZERO, 0, std::slice::from_ref(extent), durability)
+    }
+
     /// TRIM or DISCARD (CMD38). Returns the time at which the card is ready. Partly covered units stay.
     pub fn forget(&mut self, start: Nanos, sector: u64, sectors: u64, how: Forget) -> Nanos {
         let size = u64::from(self.flash.geometry.unit_sectors());
@@ -230,6 +315,13 @@ impl Card {
         self.flash.take_programmed()
     }
 
+    /// Sets the clock of an idle card to zero.
+    pub fn restart_clock(&mut self) {
+        self.flash.restart_clock();
+        self.layer.restart_clock();
+        self.controller_free = Nanos::ZERO;
+    }
+
     /// Time at which the card is idle.
     #[must_use]
     pub fn idle_at(&self) -> Nanos {
@@ -241,6 +333,23 @@ impl Card {
     pub fn has_data(&self, sector: u64) -> bool {
         let (unit, _) = self.flash.geometry.units_of(sector, 1);
         self.layer.is_mapped(unit)
+    }
+
+    /// All counters, to tell those of a run from earlier ones.
+    #[must_use]
+    pub fn counters(&self) -> CardCounters {
+        CardCounters {
+            translation: self.layer.counters(),
+            nand: self.flash.array.counters(),
+            bank_busy_ns: self.flash.array.busy_ns().to_vec(),
+            pending_units: self.layer.pending_units(),
+        }
+    }
+
+    /// Units per flash page.
+    #[must_use]
+    pub const fn page_units(&self) -> u32 {
+        self.flash.geometry.page_units()
     }
 
     /// Counters of the translation layer.

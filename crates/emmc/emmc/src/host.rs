@@ -53,6 +53,12 @@ pub struct HostFile {
     pub segment_bytes: u32,
     /// Interrupts of a transfer without CMD23: response and data, or both in one.
     pub transfer_interrupts: u16,
+    /// Slots of the command queue engine (CQE); 0 for none.
+    #[serde(default)]
+    pub queue_slots: u32,
+    /// Whether the engine sends flushes as direct commands (DCMD) in slot 31.
+    #[serde(default)]
+    pub direct_commands: bool,
 }
 
 /// Bus mode: clock edges and maximum clock.
@@ -125,6 +131,9 @@ impl HostFile {
                 self.max_sectors.min(self.max_segments),
                 "at least 2",
             ));
+        }
+        if self.queue_slots > 32 {
+            return Err(wrong("queue_slots", self.queue_slots, "0 to 32"));
         }
         if self.poll_ns == 0 || self.segment_bytes == 0 {
             return Err(wrong("poll_ns, segment_bytes", 0, "more than 0"));

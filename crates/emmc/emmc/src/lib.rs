@@ -14,11 +14,13 @@
 pub mod block;
 pub mod card;
 pub mod cell;
+pub mod command_list;
 pub mod command_log;
 pub mod device;
 mod error;
 pub mod geometry;
 pub mod host;
+mod invariants;
 pub mod nand_array;
 pub mod outcome;
 pub mod pack_header;

@@ -123,11 +123,13 @@ impl Default for KindOutcome {
     }
 }
 
-/// Result of a run.
+/// Result of a run. Counters are those of the run: writes that filled the card before it are not included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Time from the start until everything was done.
     pub elapsed_ns: u64,
+    /// Time from the start until the card's flash was idle too, at least [`Self::elapsed_ns`].
+    pub card_ns: u64,
     /// Reads.
     pub reads: KindOutcome,
     /// Writes.
@@ -140,7 +142,7 @@ pub struct Outcome {
     pub nand: NandCounters,
     /// Busy time of each bank, nanoseconds.
     pub bank_busy_ns: Vec<u64>,
-    /// Minimum and maximum erase counter of the super blocks.
+    /// Wear of the card: minimum and maximum erase counter of the super blocks, including erases before the run.
     pub erases: (u32, u32),
 }
 
@@ -161,6 +163,14 @@ impl Outcome {
     #[must_use]
     pub fn full_pack_mb_per_s(&self) -> Option<f64> {
         rate(self.driver.full_pack_bytes, self.driver.full_pack_ns)
+    }
+
+    /// Share of the time that the least and the most busy bank worked, percent; at most 100.
+    #[must_use]
+    pub fn bank_busy_percent(&self) -> Option<(f64, f64)> {
+        let percent = |busy: u64| nearest_f64(busy) * 100.0 / nearest_f64(self.card_ns.max(1));
+        let (least, most) = (self.bank_busy_ns.iter().min()?, self.bank_busy_ns.iter().max()?);
+        Some((percent(*least), percent(*most)))
     }
 
     /// Samples for a run record.

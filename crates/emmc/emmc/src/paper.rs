@@ -1,68 +1,103 @@
-//! Reproduces tables 1 to 3 and figures 7 to 15 of seeds/002, our results beside the paper's.
+//! Reproduces tables 1 to 3 and figures 7 to 15 of seeds/002, and says of each claim what kind of evidence it is.
 //!
-//! Figures 7 to 15 are known here only by the paper's sentences about them; only its tables give numbers. Each claim
-//! says whether it validates the model or was used for calibration: the parameters of the card that the paper does
-//! not give were chosen to approximate the bandwidths of table 3, and the rate of in-place writes of the file system
-//! to approximate RAND of table 2.
+//! Figures 7 to 15 are known here only by the paper's sentences about them; only its tables give numbers. A claim is one
+//! number of the model and a range for it that was stated beforehand ([`claims`]). It is measured once with the numbers
+//! of the presets, and again with each assumed number at the ends of its plausible range ([`World::variations`]): it
+//! holds if it does in all of them, and it is open if that depends on an assumption.
 
+mod claims;
 mod exhibits;
+mod fit;
 mod loads;
+mod measured;
+mod world;
 
-pub use exhibits::exhibits;
+pub use exhibits::{Exhibit, exhibits};
+pub use fit::{Fit, FitRules, Parameter, Residual, fit};
 pub use loads::{Mixes, PaperScale};
+pub use measured::{Extent, Measured};
+pub use world::{Variation, World};
 
 use serde::Serialize;
 
-/// A table or figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Exhibit {
-    /// `table 1` and so on.
-    pub name: String,
-    /// Title.
-    pub title: String,
-    /// Column headings, with units.
-    pub columns: Vec<String>,
-    /// Rows; the first cell is the row's name.
-    pub rows: Vec<Vec<String>>,
-    /// The paper's claims about it.
-    pub claims: Vec<PaperClaim>,
-}
-
-/// A sentence of the paper, and our result.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PaperClaim {
-    /// The sentence, shortened.
-    pub paper: String,
-    /// Our result.
-    pub ours: String,
-    /// Whether the sentence holds for our result.
-    pub holds: bool,
-    /// Evidential value of the claim.
-    pub basis: Basis,
-}
-
-/// Evidential value of a claim.
+/// Kind of evidence that a claim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Basis {
-    /// Validation: the model was not fitted to it.
-    Validation,
-    /// Calibration: the model was fitted to it.
-    Calibration,
-    /// Structure: it follows from the driver's rules or from the workload, whatever the parameters of the model.
-    Structure,
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The paper's statement went into the model or its load, or follows from rules that did.
+    Input,
+    /// A parameter was moved until it came out.
+    Fitted,
+    /// Predicted: the model was made without it.
+    HeldOut,
 }
 
-impl Basis {
+impl Kind {
     /// Name in output.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Validation => "validation",
-            Self::Calibration => "calibration",
-            Self::Structure => "structure",
+            Self::Input => "input",
+            Self::Fitted => "fitted",
+            Self::HeldOut => "held out",
         }
     }
+}
+
+/// Verdict on a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is within its range for all plausible values of the assumed numbers.
+    Holds,
+    /// It depends on an assumed number.
+    Open,
+    /// It is outside for all of them.
+    Fails,
+}
+
+impl Verdict {
+    /// Name in output.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Open => "open",
+            Self::Fails => "fails",
+        }
+    }
+}
+
+/// A claim with its result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// Short name, unique.
+    pub name: &'static str,
+    /// `table 1` and so on.
+    pub exhibit: &'static str,
+    /// The paper's sentence, shortened.
+    pub paper: &'static str,
+    /// The number that is compared.
+    pub quantity: &'static str,
+    /// Kind of evidence.
+    pub kind: Kind,
+    /// The range stated beforehand; no end means none.
+    pub expected: (Option<f64>, Option<f64>),
+    /// The model's number.
+    pub found: f64,
+    /// The lowest and the highest number over all variations.
+    pub band: (f64, f64),
+    /// Variations in which the claim has another result than with the presets.
+    pub sensitive_to: Vec<String>,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// Judges all claims: `base` was measured with the presets, the others with one number changed each.
+#[must_use]
+pub fn judge(base: &Measured, variations: &[(String, Measured)]) -> Vec<Claim> {
+    let stated = claims::CLAIMS.iter().chain(&claims::QUEUE_CLAIMS);
+    stated.map(|stated| stated.judge(base, variations)).collect()
 }
 
 #[cfg(test)]

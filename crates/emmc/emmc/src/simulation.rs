@@ -8,13 +8,14 @@
 //!   after that;
 //! - flushes and discards wait until nothing is in progress.
 //!
-//! With a command queue (eMMC 5.1) the card accepts up to 32 requests; their data is transferred over the bus one
-//! after another while earlier ones are programmed, and each completes separately.
+//! With a command queue (eMMC 5.1) the card has up to 32 tasks, works on all of them, and executes them in the order in
+//! which they become ready (module `task_queue`).
 //!
 //! Invariant: events with the same time happen in the order in which they were scheduled, so a run is deterministic.
 
 mod driver;
 mod online;
+mod task_queue;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,14 +25,17 @@ use results::block_trace::Operation;
 
 use crate::block::{Bio, QueueRules, RequestId, RequestQueue, Submitted};
 use crate::card::CardFile;
-use crate::command_log::CommandLog;
-use crate::device::{Card, Durability, Extent};
+use crate::command_log::{CommandLog, Features};
+use crate::device::{Card, CardCounters, Durability, Extent};
 use crate::error::CardError;
 use crate::host::HostFile;
+use crate::invariants::{self, AtEnd};
 use crate::outcome::{DriverCounters, KindOutcome, Outcome, between};
 use crate::packing::{Gathered, PackRules};
 use crate::translation::{HowSoon, Placement};
-use crate::workload::{Actor, Ground, Step, View};
+use crate::workload::{Actor, Ground, Random, Step, View};
+
+use self::task_queue::TaskQueue;
 
 pub use online::{Happening, Next, Online, Ticket};
 
@@ -40,7 +44,7 @@ pub use online::{Happening, Next, Online, Ticket};
 pub enum DriverMode {
     /// One at a time, packed according to the rules.
     Packed(PackRules),
-    /// At most this number in the card's command queue (eMMC 5.1: 32).
+    /// At most this number of tasks in the card's command queue (eMMC 5.1: 32).
     CommandQueue(u32),
 }
 
@@ -80,8 +84,18 @@ enum Event {
     Synchronous,
     /// The flush or discard ends.
     SynchronousEnd,
-    /// A request in the card's command queue ends.
-    Queued(RequestId),
+    /// The scheduler's timer has passed.
+    Timer,
+    /// The driver has prepared a task for the card's command queue.
+    Prepared(RequestId),
+    /// The card is ready for the data of a task.
+    TaskReady(RequestId),
+    /// The data lines are free for the next task.
+    BusFree,
+    /// The driver sees the end of a task.
+    TaskDone(RequestId),
+    /// The driver sees the end of a flush sent as a direct command.
+    BarrierDone(RequestId),
     /// A task continues.
     Actor(u16),
 }
@@ -127,7 +141,11 @@ pub struct Simulation {
     running: Vec<RequestId>,
     under_way: Option<UnderWay>,
     synchronous: Option<RequestId>,
-    bus_free: Nanos,
+    tasks_in_card: TaskQueue,
+    /// The card's features that show in the arguments of commands.
+    features: Features,
+    /// End of the time that the driver's counters contain as busy.
+    busy_until: Nanos,
     driver: DriverCounters,
     reads: KindOutcome,
     writes: KindOutcome,
@@ -135,6 +153,8 @@ pub struct Simulation {
     extents: Vec<Extent>,
     foreground: usize,
     requests_done: u64,
+    /// Counters of the card at the start of the run.
+    before: CardCounters,
     /// Events of requests, recorded for a caller that feeds the run from outside.
     happenings: Option<Vec<Happening>>,
 }
@@ -155,7 +175,10 @@ impl Simulation {
     /// # Errors
     /// If the card cannot be built.
     pub fn new(setup: &Setup, actors: Vec<Box<dyn Actor>>) -> Result<Self, CardError> {
-        let card = Card::new(&setup.card, setup.host.sector_ps())?;
+        let mut card = Card::new(&setup.card, setup.host.sector_ps())?;
+        if matches!(setup.driver, DriverMode::CommandQueue(_)) {
+            card.enable_queue();
+        }
         let queue = RequestQueue::new(setup.queue, actors.len());
         let tasks: Vec<Task> = actors
             .into_iter()
@@ -184,7 +207,12 @@ impl Simulation {
             running: Vec::new(),
             under_way: None,
             synchronous: None,
-            bus_free: Nanos::ZERO,
+            tasks_in_card: TaskQueue::default(),
+            features: Features {
+                data_tag: setup.card.controller.data_tag,
+                contexts: setup.card.controller.contexts,
+            },
+            busy_until: Nanos::ZERO,
             driver: DriverCounters::default(),
             reads: KindOutcome::default(),
             writes: KindOutcome::default(),
@@ -192,6 +220,7 @@ impl Simulation {
             extents: Vec::new(),
             foreground,
             requests_done: 0,
+            before: CardCounters::default(),
             happenings: None,
         };
         for actor in 0..simulation.tasks.len() {
@@ -208,8 +237,8 @@ impl Simulation {
         self
     }
 
-    /// Writes `sectors` sectors from `sector` on before the run, without using any of its time, to simulate a used
-    /// card.
+    /// Writes `sectors` sectors from `sector` on before the run, without using any of its time or counting in its
+    /// results, to simulate a used card.
     #[must_use]
     pub fn with_written(mut self, sector: u64, sectors: u64) -> Self {
         let mut at = sector;
@@ -224,24 +253,41 @@ impl Simulation {
             self.card.write(start, 0, &[extent], Durability::Usual);
             at += piece;
         }
-        // Time continues when the card is idle.
-        let start = self.card.idle_at();
-        self.shift(start);
-        self
+        self.begin_here()
     }
 
-    fn shift(&mut self, start: Nanos) {
-        self.now = start;
-        self.events = std::mem::take(&mut self.events)
-            .into_iter()
-            .map(|Reverse((time, order, event))| Reverse((time.max(start), order, event)))
-            .collect();
+    /// Overwrites `count` units of 8 sectors at random before the run, like [`Self::with_written`]: the card has garbage
+    /// in all its blocks then.
+    #[must_use]
+    pub fn with_overwritten(mut self, count: u64, seed: u64) -> Self {
+        let mut random = Random::named(seed, "overwritten");
+        let places = self.card.sectors() / 8;
+        for _ in 0..count {
+            let extent = Extent {
+                sector: random.below(places) * 8,
+                sectors: 8,
+                placement: Placement::Common,
+            };
+            let start = self.card.idle_at();
+            self.card.write(start, 0, &[extent], Durability::Usual);
+        }
+        self.begin_here()
+    }
+
+    /// Begins the run with the card idle, nothing in its RAM, and its clock at zero.
+    fn begin_here(mut self) -> Self {
+        self.card.flush(self.card.idle_at());
+        self.card.restart_clock();
+        self.before = self.card.counters();
+        self
     }
 
     /// Runs until every foreground task is done. Calls `step` periodically with the number of completed requests; it
     /// decides whether to continue.
+    ///
+    /// # Panics
+    /// If the counters of the run contradict each other, which is a defect of the model.
     pub fn run(mut self, mut step: impl FnMut(u64) -> Continue) -> (Outcome, Option<CommandLog>) {
-        let start = self.now;
         let mut events = 0_u64;
         while self.foreground > 0 {
             let Some(Reverse((time, _, event))) = self.events.pop() else {
@@ -254,19 +300,39 @@ impl Simulation {
                 break;
             }
         }
-        (self.outcome(start), self.log)
+        let outcome = self.outcome();
+        let at_end = AtEnd {
+            pending_units: (self.before.pending_units, self.card.counters().pending_units),
+            page_units: self.card.page_units(),
+            depth: u64::from(self.queue.in_driver()),
+        };
+        if let Err(broken) = invariants::check(&outcome, &at_end) {
+            panic!("an invariant of the model is broken: {broken}");
+        }
+        (outcome, self.log)
     }
 
-    fn outcome(&self, start: Nanos) -> Outcome {
+    fn outcome(&self) -> Outcome {
         let erases = self.card.erase_counts();
+        let (card, before) = (self.card.counters(), &self.before);
+        let earlier = before.bank_busy_ns.iter().chain(std::iter::repeat(&0));
+        let mut driver = self.driver.clone();
+        // A command of a background task may be in progress at the end.
+        driver.busy_ns = driver.busy_ns.saturating_sub(between(self.now, self.busy_until));
         Outcome {
-            elapsed_ns: between(start, self.now),
+            elapsed_ns: self.now.0,
+            card_ns: self.now.max(self.card.idle_at()).0,
             reads: self.reads.clone(),
             writes: self.writes.clone(),
-            driver: self.driver.clone(),
-            translation: self.card.translation(),
-            nand: self.card.nand(),
-            bank_busy_ns: self.card.busy_ns().to_vec(),
+            driver,
+            translation: card.translation.since(&before.translation),
+            nand: card.nand.since(&before.nand),
+            bank_busy_ns: card
+                .bank_busy_ns
+                .iter()
+                .zip(earlier)
+                .map(|(busy, earlier)| busy - earlier)
+                .collect(),
             erases: (
                 erases.iter().min().copied().unwrap_or_default(),
                 erases.iter().max().copied().unwrap_or_default(),
@@ -289,14 +355,16 @@ impl Simulation {
             }
             Event::Synchronous => self.start_synchronous(),
             Event::SynchronousEnd => self.end_synchronous(),
-            Event::Queued(id) => {
-                self.complete(id, self.now);
-                self.wake_blocked();
-                if self.idle {
-                    self.idle = false;
-                    self.fetch();
+            Event::Timer => self.timer_passed(),
+            Event::Prepared(id) => {
+                if let DriverMode::CommandQueue(depth) = self.setup.driver {
+                    self.task_prepared(id, depth);
                 }
             }
+            Event::TaskReady(id) => self.task_ready(id),
+            Event::BusFree => self.bus_is_free(),
+            Event::TaskDone(id) => self.task_done(id),
+            Event::BarrierDone(id) => self.barrier_done(id),
             Event::Actor(actor) => {
                 if matches!(self.tasks[usize::from(actor)].wait, Wait::Asleep | Wait::Ready) {
                     self.pump(actor);

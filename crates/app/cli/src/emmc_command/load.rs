@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use emmc::block::Bio;
 use emmc::workload::{
     Actor, DirectRules, JournalRules, Order, Pace, PostmarkRules, RandomFileRules, StreamRules, TracedBio,
-    direct, postmark, random_files, replay, stream,
+    WRITE_CHUNK_PAGES, direct, in_context, postmark, random_files, replay, stream,
 };
 use formats::{ReadOptions, TraceItem};
 use media::Nanos;
@@ -59,6 +59,9 @@ pub struct LoadArguments {
     /// Size of the part of the card, from its start, that counts as written before the run; takes no time [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
     pub written: Option<u64>,
+    /// Bytes overwritten before the run, in random units of 4 KiB of the whole card: a used card; takes no time [default: 0]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
+    pub rewritten: Option<u64>,
 }
 
 /// Named loads.
@@ -83,11 +86,26 @@ pub enum LoadWord {
 }
 
 impl LoadArguments {
-    /// Tasks that make the load on a card of `card_sectors`.
-    pub fn actors(&self, card_sectors: u64) -> Result<Vec<Box<dyn Actor>>> {
+    /// Tasks that make the load on a card of `card_sectors` with `contexts` contexts. Each task has its own context;
+    /// in a replay each process has one.
+    pub fn actors(&self, card_sectors: u64, contexts: u32) -> Result<Vec<Box<dyn Actor>>> {
         if let Some(path) = &self.replay {
-            return Ok(vec![replay(read_trace(path, card_sectors)?, self.pace())]);
+            return Ok(vec![replay(
+                read_trace(path, card_sectors, contexts)?,
+                self.pace(),
+            )]);
         }
+        let actors = self.tasks(card_sectors)?;
+        Ok(match contexts {
+            0 => actors,
+            _ => (0..)
+                .zip(actors)
+                .map(|(number, actor)| in_context(actor, context_of(number, contexts)))
+                .collect(),
+        })
+    }
+
+    fn tasks(&self, card_sectors: u64) -> Result<Vec<Box<dyn Actor>>> {
         let bytes = self.size.unwrap_or(2 << 30);
         let needed = match self.load {
             LoadWord::TioSeq | LoadWord::TioRand => DATA_START * 512 + bytes,
@@ -117,7 +135,7 @@ impl LoadArguments {
                 file_bytes: (bytes / 4).max(4096),
                 pages: bytes / 4 / 4096,
                 start: DATA_START,
-                batch: 48,
+                batch: WRITE_CHUNK_PAGES,
                 page_time: Nanos::from_micros(10),
                 journal,
                 seed: self.seed,
@@ -207,14 +225,23 @@ pub fn application(name: &str, seed: u64) -> Result<Vec<TracedBio>> {
     Ok(requests.collect())
 }
 
+/// The context, from 1 on, of a task or process with this number, from 0 on; 0 without contexts.
+fn context_of(number: u64, contexts: u32) -> u8 {
+    let place = number
+        .checked_rem(u64::from(contexts))
+        .map_or(0, |place| place + 1);
+    u8::try_from(place).unwrap_or_default()
+}
+
 /// The requests of a block trace; those beyond the card are dropped with a message.
-fn read_trace(path: &std::path::Path, card_sectors: u64) -> Result<Vec<TracedBio>> {
+fn read_trace(path: &std::path::Path, card_sectors: u64, contexts: u32) -> Result<Vec<TracedBio>> {
     let options = ReadOptions {
         format: None,
         bad_lines: formats::BadLines::Skip,
     };
     let mut source = formats::open(path, options)?;
     let (mut requests, mut beyond) = (Vec::new(), 0_u64);
+    let mut processes: Vec<u32> = Vec::new();
     while let Some(item) = source.next_item()? {
         let TraceItem::Request(request) = item else {
             continue;
@@ -227,6 +254,17 @@ fn read_trace(path: &std::path::Path, card_sectors: u64) -> Result<Vec<TracedBio
             beyond += 1;
             continue;
         }
+        let context = match &request.submitter {
+            Some(process) if contexts > 0 && request.operation == Operation::Write => {
+                let known = processes.iter().position(|known| *known == process.pid);
+                let number = known.unwrap_or(processes.len());
+                if known.is_none() {
+                    processes.push(process.pid);
+                }
+                context_of(u64::try_from(number).unwrap_or_default(), contexts)
+            }
+            _ => 0,
+        };
         requests.push(TracedBio {
             at: Nanos(request.queued_ns.or(request.first_ns()).unwrap_or_default()),
             bio: Bio {
@@ -234,7 +272,7 @@ fn read_trace(path: &std::path::Path, card_sectors: u64) -> Result<Vec<TracedBio
                 sectors: request.bytes.div_ceil(512),
                 operation: request.operation,
                 flags: request.flags,
-                context: 0,
+                context,
             },
         });
     }

@@ -5,6 +5,7 @@ mod attach;
 mod attached;
 mod cut;
 mod detach;
+mod fit;
 mod live_counters;
 mod live_stats;
 mod load;
@@ -22,6 +23,7 @@ use clap::Subcommand;
 use self::attach::AttachArguments;
 use self::cut::CutArguments;
 use self::detach::DetachArguments;
+use self::fit::FitArguments;
 use self::live_stats::LiveStatsArguments;
 use self::paper::PaperArguments;
 use self::presets::PresetsArguments;
@@ -35,8 +37,10 @@ pub enum EmmcCommand {
     Run(Box<RunArguments>),
     /// List the named cards and hosts, with the sources of their numbers
     Presets(PresetsArguments),
-    /// Reproduce tables 1 to 3 and figures 7 to 15 of the packed-command study, beside the paper's numbers
+    /// Reproduce tables 1 to 3 and figures 7 to 15 of the packed-command study, and judge its claims
     Paper(PaperArguments),
+    /// Fit the parameters that no source gives to the numbers of the packed-command study
+    Fit(FitArguments),
     /// Attach a card to this machine as a block device with the request times of the model
     Attach(Box<AttachArguments>),
     /// Detach cards, including those whose process was killed
@@ -53,6 +57,7 @@ pub fn run(command: &EmmcCommand, words: &[OsString]) -> Result<Finding> {
         EmmcCommand::Run(arguments) => run::run(arguments),
         EmmcCommand::Presets(arguments) => presets::run(arguments),
         EmmcCommand::Paper(arguments) => paper::run(arguments),
+        EmmcCommand::Fit(arguments) => fit::run(arguments),
         EmmcCommand::Attach(arguments) => attach::run(arguments, words),
         EmmcCommand::Detach(arguments) => detach::run(arguments),
         EmmcCommand::Stats(arguments) => live_stats::run(arguments),

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use emmc::command_list::CommandList;
 use emmc::command_log::CommandLog;
 use emmc::outcome::Outcome;
 use emmc::packing::{Contiguity, Stop};
@@ -43,7 +44,10 @@ pub struct RunArguments {
     /// Write every command as a block trace, for `tidegate trace report`: NAME.trace or another tool's format
     #[arg(long, value_name = "OUT", help_heading = "Results")]
     pub trace: Option<PathBuf>,
-    /// Maximum number of requests in that trace; later ones are only counted
+    /// Write every command on the card's bus as JSON lines: time, number, argument, and the header of a pack in hexadecimal
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub commands: Option<PathBuf>,
+    /// Maximum number of requests in the trace, and of commands in their list; later ones are only counted
     #[arg(long, value_name = "N", default_value_t = 2_000_000, help_heading = "Results")]
     pub trace_requests: usize,
     /// Replace an existing trace
@@ -69,7 +73,10 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
     let to = arguments.trace.as_deref().map(wanted_format).transpose()?;
     let sectors = setup.card.flash.capacity_bytes / 512;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut simulation = Simulation::new(&setup, arguments.load.actors(sectors)?)?;
+    let mut simulation = Simulation::new(
+        &setup,
+        arguments.load.actors(sectors, setup.card.controller.contexts)?,
+    )?;
     if let Some(bytes) = arguments.load.written {
         if bytes > setup.card.flash.capacity_bytes {
             bail!(
@@ -79,8 +86,16 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
         }
         simulation = simulation.with_written(0, bytes / 512);
     }
-    if to.is_some() {
-        simulation = simulation.with_log(CommandLog::new(arguments.trace_requests));
+    if let Some(bytes) = arguments.load.rewritten {
+        simulation = simulation.with_overwritten(bytes / 4096, arguments.load.seed);
+    }
+    if to.is_some() || arguments.commands.is_some() {
+        let log = CommandLog::new(arguments.trace_requests);
+        simulation = simulation.with_log(if arguments.commands.is_some() {
+            log.with_commands()
+        } else {
+            log
+        });
     }
     let bar = if stderr().is_terminal() {
         ProgressBar::new_spinner()
@@ -88,7 +103,7 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
         ProgressBar::hidden()
     };
     let stop = stop_on_signals()?;
-    let (outcome, log) = simulation.run(|requests| {
+    let (outcome, mut log) = simulation.run(|requests| {
         bar.set_message(format!("{requests} requests"));
         bar.tick();
         if stop.load(Ordering::Relaxed) {
@@ -99,6 +114,12 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
     });
     bar.finish_and_clear();
     let stopped = stop.load(Ordering::Relaxed);
+    if let (Some(path), Some(commands)) = (
+        &arguments.commands,
+        log.as_mut().and_then(CommandLog::take_commands),
+    ) {
+        output::write_result(path, &command_lines(commands)?)?;
+    }
     if let (Some(path), Some(to), Some(log)) = (&arguments.trace, to, log) {
         let scheduler = setup.queue.scheduler.word();
         let source = format!(
@@ -126,6 +147,30 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
         return Ok(Finding::Something);
     }
     Ok(Finding::Nothing)
+}
+
+/// The commands as JSON lines; the last one counts those beyond the limit.
+fn command_lines(commands: CommandList) -> Result<String> {
+    let left_out = commands.left_out();
+    let mut text = String::new();
+    for command in commands.into_commands() {
+        let mut line = json!({
+            "at_ns": command.at.0,
+            "command": command.code,
+            "argument": command.argument,
+        });
+        if let Some(header) = &command.header {
+            let digits: String = header.iter().map(|byte| format!("{byte:02x}")).collect();
+            line["pack_header"] = digits.into();
+        }
+        text += &serde_json::to_string(&line)?;
+        text.push('\n');
+    }
+    if left_out > 0 {
+        text += &json!({ "left_out_count": left_out }).to_string();
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 fn wanted_format(path: &std::path::Path) -> Result<To> {
@@ -310,16 +355,10 @@ fn text(setup: &Setup, load: &LoadArguments, outcome: &Outcome) -> String {
         layer.collections
     ));
     lines.push(format!(
-        "wear           {} to {} erases of a super block",
+        "wear           {} to {} erases of a super block, with those before the run",
         outcome.erases.0, outcome.erases.1
     ));
-    let busy = outcome
-        .bank_busy_ns
-        .iter()
-        .map(|busy| results::nearest_f64(*busy) * 100.0 / results::nearest_f64(outcome.elapsed_ns.max(1)));
-    let (least, most) = busy.fold((f64::MAX, 0.0_f64), |(least, most), busy| {
-        (least.min(busy), most.max(busy))
-    });
+    let (least, most) = outcome.bank_busy_percent().unwrap_or_default();
     lines.push(format!("banks          {least:.1} to {most:.1} % busy"));
     lines.push(String::new());
     lines.push(legend(driver));

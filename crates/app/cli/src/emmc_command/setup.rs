@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use emmc::block::{CfqRules, QueueRules, RampUp, SchedulerKind};
+use emmc::block::{CfqRules, DeviceKind, QueueRules, RampUp, SchedulerKind};
 use emmc::card::{CardFile, TranslationKind};
 use emmc::host::HostFile;
 use emmc::packing::{Contiguity, PackReads, PackRules, StopOrder};
@@ -25,10 +25,10 @@ pub struct SetupArguments {
     #[command(flatten)]
     pub device: DeviceArguments,
 
-    /// Scheduler: noop, deadline, cfq (Linux 3.0), none, mq-deadline, bfq, kyber (current)
+    /// Scheduler: noop, deadline, cfq (Linux 3.0), none, mq-deadline (current)
     #[arg(long, value_name = "NAME", value_parser = scheduler_parser(), default_value = "cfq", help_heading = "Block layer")]
     pub scheduler: SchedulerKind,
-    /// Maximum number of requests of one queue in the driver (cfq)
+    /// Maximum number of requests of one queue in the driver while other queues are busy (cfq)
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Block layer")]
     pub cfq_quantum: u32,
     /// Ramp up async writes slowly after late sync requests (cfq low_latency)
@@ -40,6 +40,15 @@ pub struct SetupArguments {
         help_heading = "Block layer"
     )]
     pub cfq_low_latency: OnOff,
+    /// Treat the card as a disk, for which cfq idles after sync requests even if it queues requests (queue/rotational)
+    #[arg(
+        long,
+        value_name = "on|off",
+        value_enum,
+        default_value = "off",
+        help_heading = "Block layer"
+    )]
+    pub cfq_rotational: OnOff,
     /// Maximum number of waiting requests of each kind (nr_requests)
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(4..=65536), help_heading = "Block layer")]
     pub requests: u32,
@@ -57,6 +66,12 @@ pub struct DeviceArguments {
     /// Write cache that answers before the data is programmed, on or off [default: the card's]
     #[arg(long, value_name = "on|off", value_enum, help_heading = "Card")]
     pub cache: Option<OnOff>,
+    /// Number of contexts whose data the card separates, 0 to 15; tasks and processes get one each [default: the card's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15), help_heading = "Card")]
+    pub contexts: Option<u32>,
+    /// Write metadata to SLC blocks (data tag), on or off [default: the card's]
+    #[arg(long, value_name = "on|off", value_enum, help_heading = "Card")]
+    pub data_tag: Option<OnOff>,
     /// Treatment of discards: trim (durable, reads zero) or discard (at any time, at the card's choice)
     #[arg(
         long,
@@ -93,7 +108,8 @@ pub struct DeviceArguments {
     /// Pack reads too
     #[arg(long, help_heading = "Driver")]
     pub pack_reads: bool,
-    /// Use the eMMC 5.1 command queue with this many tasks, 1 to 32, instead of packing
+    /// Use the eMMC 5.1 command queue with this many tasks, 1 to 32, instead of packing; needs a host with an engine for
+    /// it, such as cqhci-hs400 (31 tasks with data, and flushes in the last slot)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32), help_heading = "Driver")]
     pub command_queue: Option<u32>,
 }
@@ -163,6 +179,10 @@ impl SetupArguments {
                     OnOff::On => RampUp::On,
                     OnOff::Off => RampUp::Off,
                 },
+                device: match self.cfq_rotational {
+                    OnOff::On => DeviceKind::Disk,
+                    OnOff::Off => DeviceKind::Flash,
+                },
                 ..CfqRules::USUAL
             },
             limit: self.requests,
@@ -187,6 +207,19 @@ impl DeviceArguments {
         }
         if let Some(cache) = self.cache {
             card.controller.cache = cache == OnOff::On;
+        }
+        if let Some(contexts) = self.contexts {
+            card.controller.contexts = contexts;
+        }
+        if let Some(data_tag) = self.data_tag {
+            card.controller.data_tag = data_tag == OnOff::On;
+        }
+        if self.command_queue.is_some_and(|tasks| tasks > host.queue_slots) {
+            bail!(
+                "the host {} has {} slots for a command queue; use --host cqhci-hs400, or packed commands",
+                host.name,
+                host.queue_slots
+            );
         }
         Ok(Setup {
             card,

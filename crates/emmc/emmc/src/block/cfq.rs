@@ -1,44 +1,66 @@
 //! CFQ as in Linux 3.0: one queue for the sync requests of each task, one for all async writes.
 //!
-//! The rules that determine the depth of the driver's queue, and so the size of packs:
-//! - a queue may have `quantum / 2` requests in the driver while other queues wait, `quantum` if it is the active
-//!   one, and any number if it is the only one;
-//! - async writes ramp up: one request per sync slice (100 ms) since a sync request was last late (beyond its expiry
-//!   of 125 ms);
-//! - async writes wait while a sync request is in the driver, and a sync queue preempts them: if it is the only one
-//!   of its kind, nothing is dispatched until the driver has done all async writes;
-//! - after the last request of a sync queue the driver idles for `slice_idle`, as another may follow.
+//! Rules, from the kernel's documentation (`Documentation/block/cfq-iosched.txt`) and observed behaviour:
+//! - Queues with requests are *busy*. They wait in three service trees: async, sync without idling, sync. A tree is
+//!   served for a share of 300 ms, then the tree with the queue that waits longest. A queue that ran dry stays busy until
+//!   its slice ends.
+//! - A queue has a time slice, which starts when its first request completes. Async queues also lose their turn after 16
+//!   requests if other queues are busy.
+//! - In the driver a queue may have `quantum / 2` requests. Beyond that: none while other queues are busy and its slice
+//!   is about to be used up; `quantum` while other queues are busy; any number if it is the only busy queue, or the only
+//!   busy sync queue.
+//! - Async writes ramp up: one request per sync slice (100 ms) since a sync request was last late (125 ms).
+//! - Async writes wait while a sync request is in the driver. A sync queue for which the driver idles, or which is alone
+//!   in its tree, waits until the driver has done all async writes. Sync requests preempt async queues.
+//! - After the last request of a sync queue the driver idles for `slice_idle`, or for `group_idle` if only one queue is
+//!   busy. It does not idle on non-rotational devices that queue requests; that is found out from the depth of the
+//!   driver's queue. The only busy queue waits at the end of its slice until the driver has done its requests.
+//! - Order inside a queue: the next request above the last position, or a close one below it, at twice its distance;
+//!   metadata first; an expired request first in each slice.
 //!
-//! Order inside a queue: upwards from the last position, then from the lowest; an expired request first in each
-//! slice. Not modelled: priorities and classes, groups, cooperating queues, detection of seeks and think times.
+//! Not modelled: priorities and classes, groups of tasks (cgroups), cooperating queues, think times, the scaling of
+//! slices with more than three sync queues.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod queue;
+#[cfg(test)]
+mod specification;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
 
+use self::queue::{Queue, Tree};
 use super::pool::{Pool, Request, RequestId};
 use super::scheduler::Scheduler;
 
 /// Settings of CFQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CfqRules {
-    /// Maximum number of requests of one queue in the driver.
+    /// Maximum number of requests of one queue in the driver while other queues are busy.
     pub quantum: u32,
     /// Idle time of the driver for a queue that may continue.
     pub slice_idle: Nanos,
+    /// Idle time of the driver for the only busy queue.
+    pub group_idle: Nanos,
     /// Time slice of a sync queue.
     pub slice_sync: Nanos,
     /// Time slice of the async queue.
     pub slice_async: Nanos,
-    /// Requests of a slice of the async queue while other queues wait.
+    /// Requests of a slice of the async queue while other queues are busy.
     pub slice_async_requests: u32,
     /// Expiry of a sync request.
     pub expire_sync: Nanos,
     /// Expiry of an async request.
     pub expire_async: Nanos,
+    /// Longest seek backwards that is considered, sectors.
+    pub back_seek_max: u64,
+    /// Factor of the distance of a seek backwards.
+    pub back_seek_penalty: u64,
     /// Whether async writes ramp up (`low_latency`).
     pub ramp_up: RampUp,
+    /// Kind of the device.
+    pub device: DeviceKind,
 }
 
 /// Whether async writes ramp up after sync requests were late.
@@ -50,45 +72,66 @@ pub enum RampUp {
     Off,
 }
 
+/// Kind of a device (`queue/rotational`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// Without seek times, such as a card.
+    Flash,
+    /// With seek times.
+    Disk,
+}
+
 impl CfqRules {
-    /// The kernel's defaults.
+    /// The kernel's defaults, on flash.
     pub const USUAL: Self = Self {
         quantum: 8,
         slice_idle: Nanos::from_millis(8),
+        group_idle: Nanos::from_millis(8),
         slice_sync: Nanos::from_millis(100),
         slice_async: Nanos::from_millis(40),
         slice_async_requests: 16,
         expire_sync: Nanos::from_millis(125),
         expire_async: Nanos::from_millis(250),
+        back_seek_max: 16 << 11,
+        back_seek_penalty: 2,
         ramp_up: RampUp::On,
+        device: DeviceKind::Flash,
     };
 }
 
 /// The start counts as if a sync request had been late this long before.
 const BEFORE_START: Nanos = Nanos::from_millis(1000);
 
-/// Key of a queue: the task, or `None` for all async writes.
-type Key = Option<u16>;
+/// Latency within which every busy queue should be served.
+const TARGET_LATENCY: Nanos = Nanos::from_millis(300);
 
-#[derive(Clone, Debug, Default)]
-struct Queue {
-    sorted: BTreeSet<(u64, RequestId)>,
-    fifo: VecDeque<(u64, RequestId)>,
-    dispatched: u32,
-    slice_dispatched: u32,
-    /// The last request said that nothing follows it.
-    no_idle: bool,
-    fifo_checked: bool,
-}
+/// Shortest time for which a tree is served.
+const TREE_TIME_MIN: Nanos = Nanos::from_millis(2);
+
+/// Slice of a sync queue of the highest priority, as a multiple of the usual one in fifths.
+const LONGEST_SLICE_FIFTHS: u64 = 9;
+
+/// From this depth on a device counts as queueing.
+const QUEUEING_DEPTH: u32 = 5;
+
+/// Number of completions after which a device is judged.
+const QUEUEING_SAMPLES: u32 = 50;
+
+/// Key of a queue: the task, or `None` for all async writes.
+pub(crate) type Key = Option<u16>;
 
 /// The CFQ scheduler.
 #[derive(Clone, Debug)]
 pub struct Cfq {
     rules: CfqRules,
     queues: BTreeMap<Key, Queue>,
-    /// Queues with requests, in the order of their turns, without the active one.
-    turns: VecDeque<Key>,
-    active: Option<(Key, Option<Nanos>)>,
+    /// Busy queues of each tree, by the time since when they wait.
+    trees: [BTreeSet<(i64, u64, Key)>; 3],
+    insertions: u64,
+    active: Option<Key>,
+    /// The tree being served, and the end of its time.
+    serving: (Tree, Nanos),
+    /// The driver idles until then.
     idle_until: Option<Nanos>,
     position: u64,
     sync_in_driver: u32,
@@ -96,10 +139,19 @@ pub struct Cfq {
     /// Time at which a sync request was last late; `None` if not since the start.
     last_delayed_sync: Option<Nanos>,
     waiting: usize,
+    /// Largest number of requests seen in the driver, and the number of observations.
+    depth_seen: (u32, u32),
+    /// Whether the device queues requests; `None` until that is known, which counts as yes.
+    queueing: Option<bool>,
 }
 
-fn key_of(request: &Request) -> Key {
+pub(crate) fn key_of(request: &Request) -> Key {
     request.is_sync().then_some(request.actor)
+}
+
+/// Whether no further request is to be expected after this one (REQ_NOIDLE).
+pub(crate) fn ends_burst(request: &Request) -> bool {
+    request.operation != Operation::Read && !request.flags.contains(RequestFlags::IDLE)
 }
 
 impl Cfq {
@@ -109,220 +161,425 @@ impl Cfq {
         Self {
             rules,
             queues: BTreeMap::new(),
-            turns: VecDeque::new(),
+            trees: [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()],
+            insertions: 0,
             active: None,
+            serving: (Tree::SyncWithoutIdling, Nanos::ZERO),
             idle_until: None,
             position: 0,
             sync_in_driver: 0,
             async_in_driver: 0,
             last_delayed_sync: None,
             waiting: 0,
+            depth_seen: (0, 0),
+            queueing: None,
         }
     }
 
-    fn has_requests(&self, key: Key) -> bool {
-        self.queues
-            .get(&key)
-            .is_some_and(|queue| !queue.sorted.is_empty())
+    fn queue(&self, key: Key) -> &Queue {
+        &self.queues[&key]
     }
 
-    /// Number of queues with requests, including the active one.
+    fn queue_mut(&mut self, key: Key) -> &mut Queue {
+        self.queues.get_mut(&key).expect("queues are never removed")
+    }
+
     fn busy(&self) -> usize {
-        let active = self.active.is_some_and(|(key, _)| self.has_requests(key));
-        self.turns.len() + usize::from(active)
+        self.trees.iter().map(BTreeSet::len).sum()
     }
 
-    /// The queue to serve; `None` if nothing waits, or the driver idles for a queue.
-    fn select(&mut self, now: Nanos) -> Option<Key> {
-        if let Some((key, slice_end)) = self.active {
-            let has_requests = self.has_requests(key);
-            let used_up = slice_end.is_some_and(|end| now >= end);
-            if has_requests && (!used_up || self.turns.is_empty()) {
-                self.idle_until = None;
-                if used_up {
-                    // The only queue gets the next slice, which checks for expired requests again.
-                    self.activate(key);
-                }
-                return Some(key);
-            }
-            if !has_requests && !used_up && self.idle_until.is_some_and(|until| now < until) {
-                return None;
-            }
-            self.expire();
+    fn busy_sync(&self) -> usize {
+        self.busy() - self.trees[Tree::Async.place()].len()
+    }
+
+    fn in_driver(&self) -> u32 {
+        self.sync_in_driver + self.async_in_driver
+    }
+
+    fn slice_of(&self, key: Key) -> Nanos {
+        match key {
+            Some(_) => self.rules.slice_sync,
+            None => self.rules.slice_async,
         }
-        let key = self.turns.pop_front()?;
-        self.activate(key);
+    }
+
+    fn slice_is_used(&self, key: Key, now: Nanos) -> bool {
+        self.queue(key).slice_end.is_some_and(|end| now >= end)
+    }
+
+    fn never_idles(&self) -> bool {
+        self.rules.device == DeviceKind::Flash && self.queueing.unwrap_or(true)
+    }
+
+    /// Whether it is worth waiting for the next request of a busy queue.
+    fn should_idle(&self, key: Key) -> bool {
+        let queue = self.queue(key);
+        if self.rules.slice_idle == Nanos::ZERO {
+            return false;
+        }
+        if key.is_some() && queue.idles && !self.never_idles() {
+            return true;
+        }
+        let alone = queue.tree.is_some_and(|tree| self.trees[tree.place()].len() == 1);
+        alone && key.is_some()
+    }
+
+    // Trees.
+
+    /// Puts a busy queue into its tree, behind those that wait longer.
+    fn enter_tree(&mut self, key: Key, now: Nanos) {
+        self.leave_tree(key);
+        let others = u64::try_from(self.busy()).unwrap_or(u64::MAX);
+        let longest = Nanos(self.rules.slice_sync.0 / 5 * LONGEST_SLICE_FIFTHS);
+        let offset = longest.saturating_sub(self.slice_of(key)).times(others);
+        let unused = std::mem::take(&mut self.queue_mut(key).unused_slice);
+        self.insert_into_tree(key, signed(now + offset) - unused);
+    }
+
+    /// Puts a busy queue at the front of its tree.
+    fn enter_tree_in_front(&mut self, key: Key, now: Nanos) {
+        self.leave_tree(key);
+        let tree = Tree::of(key, self.queue(key));
+        let first = self.trees[tree.place()].first().map(|(time, ..)| *time);
+        self.insert_into_tree(key, first.unwrap_or(signed(now)) - 1_000_000_000);
+    }
+
+    fn insert_into_tree(&mut self, key: Key, time: i64) {
+        let tree = Tree::of(key, self.queue(key));
+        self.insertions += 1;
+        let entry = (time, self.insertions, key);
+        self.trees[tree.place()].insert(entry);
+        let queue = self.queue_mut(key);
+        queue.tree = Some(tree);
+        queue.entry = (time, entry.1);
+    }
+
+    fn leave_tree(&mut self, key: Key) {
+        let queue = self.queue_mut(key);
+        let (time, number) = queue.entry;
+        if let Some(tree) = queue.tree.take() {
+            self.trees[tree.place()].remove(&(time, number, key));
+        }
+    }
+
+    /// Chooses the tree to serve; keeps the present one while it has time and queues.
+    fn choose_tree(&mut self, now: Nanos) {
+        let (tree, end) = self.serving;
+        if !self.trees[tree.place()].is_empty() && now <= end {
+            return;
+        }
+        let first = |tree: Tree| self.trees[tree.place()].first().map(|(time, ..)| *time);
+        let oldest = Tree::ALL.into_iter().filter(|tree| first(*tree).is_some());
+        let Some(tree) = oldest.min_by_key(|tree| first(*tree)) else {
+            return;
+        };
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX).max(1);
+        let (queues, busy) = (count(self.trees[tree.place()].len()), count(self.busy()));
+        let mut time = Nanos(TARGET_LATENCY.0 * queues / busy);
+        time = match tree {
+            Tree::Async => Nanos(time.0 * self.rules.slice_async.0 / self.rules.slice_sync.0.max(1)),
+            _ => time.max(self.rules.slice_idle.times(2)),
+        };
+        self.serving = (tree, now + time.max(TREE_TIME_MIN));
+    }
+
+    // Slices.
+
+    /// The queue to serve; `None` if nothing waits, or requests are held back.
+    fn select(&mut self, now: Nanos) -> Option<Key> {
+        if self.waiting == 0 {
+            return None;
+        }
+        if let Some(key) = self.active {
+            if let Some(kept) = self.keep_active(key, now) {
+                return kept;
+            }
+            self.expire(key, Expiry::Early, now);
+        }
+        self.choose_tree(now);
+        let (_, _, key) = *self.trees[self.serving.0.place()].first()?;
+        self.idle_until = None;
+        self.active = Some(key);
+        self.queue_mut(key).begin_slice();
         Some(key)
     }
 
-    fn activate(&mut self, key: Key) {
+    /// Decides about the active queue: serve it, hold requests back, or (`None`) choose another one.
+    fn keep_active(&mut self, key: Key, now: Nanos) -> Option<Option<Key>> {
+        let is_empty = self.queue(key).sorted.is_empty();
+        if self.queue(key).waits_for_more && !is_empty {
+            return None;
+        }
+        let in_driver = self.queue(key).dispatched > 0;
+        let alone = self.busy() == 1;
+        if self.slice_is_used(key, now) {
+            if alone && is_empty && in_driver && self.should_idle(key) {
+                return Some(None);
+            }
+        } else {
+            if !is_empty {
+                return Some(Some(key));
+            }
+            if self.idle_until.is_some() {
+                return Some(None);
+            }
+            self.queue_mut(key).give_up_idling_if_slow(now);
+            if in_driver && self.should_idle(key) {
+                return Some(None);
+            }
+        }
+        let waits_for_group = self.rules.group_idle > Nanos::ZERO && alone && self.in_driver() > 0;
+        waits_for_group.then_some(None)
+    }
+
+    /// Ends the slice of the active queue.
+    fn expire(&mut self, key: Key, how: Expiry, now: Nanos) {
         self.idle_until = None;
-        self.active = Some((key, None));
-        if let Some(queue) = self.queues.get_mut(&key) {
-            queue.slice_dispatched = 0;
-            queue.fifo_checked = false;
+        self.active = None;
+        let slice = self.slice_of(key);
+        let queue = self.queue_mut(key);
+        queue.waits_for_more = false;
+        if how == Expiry::TimedOut {
+            queue.unused_slice = match queue.slice_end {
+                Some(end) => signed(end) - signed(now),
+                None => signed(slice),
+            };
+        }
+        if queue.sorted.is_empty() {
+            self.leave_tree(key);
+        } else {
+            self.enter_tree(key, now);
         }
     }
 
-    fn expire(&mut self) {
+    /// The idle timer: gives up on the active queue.
+    fn run_timer(&mut self, now: Nanos) {
+        if self.idle_until.is_none_or(|until| now < until) {
+            return;
+        }
         self.idle_until = None;
-        if let Some((key, _)) = self.active.take()
-            && self.has_requests(key)
+        if let Some(key) = self.active
+            && (self.slice_is_used(key, now) || self.queue(key).sorted.is_empty())
         {
-            self.turns.push_back(key);
+            self.queue_mut(key).deep = false;
+            self.expire(key, Expiry::TimedOut, now);
         }
     }
 
-    fn may_dispatch(&self, key: Key, now: Nanos) -> bool {
-        let Some(queue) = self.queues.get(&key) else {
+    fn preempts(&self, key: Key, request: &Request, now: Nanos) -> bool {
+        let Some(active) = self.active.filter(|active| *active != key) else {
             return false;
         };
-        if key.is_none() && self.sync_in_driver > 0 {
+        if key.is_some() && active.is_none() {
+            return true;
+        }
+        let queue = self.queue(active);
+        let quiet = Tree::SyncWithoutIdling;
+        let both_quiet = self.serving.0 == quiet && Tree::of(key, self.queue(key)) == quiet;
+        let takes_over = both_quiet && self.trees[quiet.place()].len() == 2 && queue.sorted.is_empty();
+        let is_metadata = request.flags.contains(RequestFlags::META) && queue.metadata == 0;
+        // An async request never preempts a sync queue.
+        key.is_some() && (self.slice_is_used(active, now) || takes_over || is_metadata)
+            || key.is_none() && self.slice_is_used(active, now)
+    }
+
+    // Dispatch.
+
+    fn may_dispatch(&self, key: Key, now: Nanos) -> bool {
+        let queue = self.queue(key);
+        if self.async_in_driver > 0 && self.should_idle(key) {
             return false;
         }
-        if key.is_some() && self.async_in_driver > 0 && self.is_alone_of_its_kind(key, queue) {
+        if key.is_none() && self.sync_in_driver > 0 {
             return false;
         }
         let mut limit = (self.rules.quantum / 2).max(1);
         if queue.dispatched >= limit {
-            let others = self.busy() > 1;
-            let sync_queues = self
-                .queues
-                .iter()
-                .filter(|(key, queue)| key.is_some() && !queue.sorted.is_empty());
-            let promoted = key.is_some() && sync_queues.count() == 1;
-            if others && !promoted {
+            let only_sync = key.is_some() && self.busy_sync() == 1;
+            let alone = self.busy() == 1 || only_sync;
+            if !alone && self.slice_is_used_soon(queue, now) {
                 return false;
             }
-            limit = u32::MAX;
+            limit = if alone { u32::MAX } else { self.rules.quantum };
         }
         if key.is_none() && self.rules.ramp_up == RampUp::On {
-            // A scheduler starts as if it had been a second ago.
             let since = match self.last_delayed_sync {
                 Some(late) => now.saturating_sub(late),
                 None => now + BEFORE_START,
             };
-            let mut depth = u32::try_from(since.0 / self.rules.slice_sync.0.max(1)).unwrap_or(u32::MAX);
-            if depth == 0 && queue.dispatched == 0 {
-                depth = 1;
-            }
-            limit = limit.min(depth);
+            let depth = u32::try_from(since.0 / self.rules.slice_sync.0.max(1)).unwrap_or(u32::MAX);
+            limit = limit.min(if queue.dispatched == 0 {
+                depth.max(1)
+            } else {
+                depth
+            });
         }
         queue.dispatched < limit
     }
 
-    /// Whether no other sync queue has requests of the same kind (with or without idling after them).
-    fn is_alone_of_its_kind(&self, key: Key, queue: &Queue) -> bool {
-        !self.queues.iter().any(|(other, others)| {
-            other.is_some() && *other != key && !others.sorted.is_empty() && others.no_idle == queue.no_idle
-        })
+    /// Whether the requests in the driver use up the slice. That is unknown before the first one is done.
+    fn slice_is_used_soon(&self, queue: &Queue, now: Nanos) -> bool {
+        let needed = self.rules.slice_idle.times(u64::from(queue.dispatched));
+        queue.slice_end.is_none_or(|end| now + needed > end)
     }
 
-    fn choose(&mut self, pool: &Pool, key: Key, now: Nanos) -> Option<RequestId> {
+    fn expired_request(&mut self, pool: &Pool, key: Key, now: Nanos) -> Option<RequestId> {
         let expiry = match key {
             Some(_) => self.rules.expire_sync,
             None => self.rules.expire_async,
         };
-        let position = self.position;
-        let queue = self.queues.get_mut(&key)?;
-        if !queue.fifo_checked {
-            queue.fifo_checked = true;
-            while let Some(noted) = queue.fifo.front().copied() {
-                let here =
-                    pool.still_waits(noted) && queue.sorted.contains(&(pool.get(noted.1).sector, noted.1));
-                if !here {
-                    queue.fifo.pop_front();
-                } else if pool.get(noted.1).inserted + expiry <= now {
-                    return Some(noted.1);
-                } else {
-                    break;
-                }
-            }
+        let queue = self.queue_mut(key);
+        if std::mem::replace(&mut queue.fifo_checked, true) {
+            return None;
         }
-        let above = queue.sorted.range((position, 0)..).next();
-        above.or_else(|| queue.sorted.first()).map(|(_, id)| *id)
+        queue
+            .oldest(pool)
+            .filter(|id| pool.get(*id).inserted + expiry <= now)
+    }
+
+    /// Observes the depth of the driver's queue before a request is completed.
+    fn observe_depth(&mut self) {
+        let in_driver = self.in_driver();
+        self.depth_seen.0 = self.depth_seen.0.max(in_driver);
+        let queued = u32::try_from(self.waiting).unwrap_or(u32::MAX);
+        if self.queueing == Some(true) || queued.max(in_driver) <= QUEUEING_DEPTH {
+            return;
+        }
+        // An active queue for which the driver idles may keep the depth low.
+        let keeps_low = self.active.is_some_and(|key| {
+            let queue = self.queue(key);
+            let own = u32::try_from(queue.sorted.len()).unwrap_or(u32::MAX);
+            key.is_some() && queue.idles && queue.dispatched.saturating_add(own) < QUEUEING_DEPTH
+        });
+        if keeps_low && in_driver < QUEUEING_DEPTH {
+            return;
+        }
+        self.depth_seen.1 += 1;
+        if self.depth_seen.1 > QUEUEING_SAMPLES {
+            self.queueing = Some(self.depth_seen.0 >= QUEUEING_DEPTH);
+        }
+    }
+
+    /// After the completion of a request of the active queue.
+    fn completed_of_active(&mut self, key: Key, now: Nanos) {
+        let slice = self.slice_of(key);
+        let alone = self.busy() == 1;
+        let extension = match self.rules.slice_idle {
+            Nanos::ZERO => self.rules.group_idle,
+            idle => idle,
+        };
+        let queue = self.queue_mut(key);
+        let is_empty = queue.sorted.is_empty();
+        if queue.slice_end.is_none() {
+            queue.slice_start = now;
+            queue.slice_end = Some(now + slice);
+        }
+        if is_empty && alone && queue.slice_end.is_some_and(|end| now >= end) {
+            queue.slice_end = Some(now + extension);
+            queue.waits_for_more = true;
+        }
+        if self.slice_is_used(key, now) {
+            self.expire(key, Expiry::TimedOut, now);
+        } else if key.is_some() && is_empty {
+            self.begin_idling(key, now);
+        }
+    }
+
+    fn begin_idling(&mut self, key: Key, now: Nanos) {
+        if self.never_idles() || self.queue(key).dispatched > 0 {
+            return;
+        }
+        if self.should_idle(key) {
+            self.idle_until = Some(now + self.rules.slice_idle);
+        } else if self.rules.group_idle > Nanos::ZERO && self.busy() == 1 {
+            self.idle_until = Some(now + self.rules.group_idle);
+        }
     }
 }
 
+/// Reason why a slice ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expiry {
+    /// Its time is over, or another queue preempts it: the rest of the slice counts for the next turn.
+    TimedOut,
+    /// The queue has nothing to do, or did its share.
+    Early,
+}
+
+/// A time as a signed number, for positions in the trees.
+fn signed(time: Nanos) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX / 4)
+}
+
 impl Scheduler for Cfq {
-    fn insert(&mut self, pool: &Pool, id: RequestId, _: Nanos) {
+    fn insert(&mut self, pool: &Pool, id: RequestId, now: Nanos) {
+        self.run_timer(now);
         let request = pool.get(id);
         let key = key_of(request);
-        let was_empty = !self.has_requests(key);
+        let (rules, position) = (self.rules, self.position);
         let queue = self.queues.entry(key).or_default();
-        queue.sorted.insert((request.sector, id));
-        queue.fifo.push_back((request.ticket, id));
-        queue.no_idle = request.operation != Operation::Read && !request.flags.contains(RequestFlags::IDLE);
+        queue.add(pool, id, position, &rules);
         self.waiting += 1;
-        let is_active = self.active.is_some_and(|(active, _)| active == key);
-        if was_empty && !is_active {
-            // A sync queue preempts the async queue.
-            let interrupts = key.is_some() && self.active.is_some_and(|(active, _)| active.is_none());
-            if interrupts {
-                self.expire();
-                self.turns.push_front(key);
-            } else {
-                self.turns.push_back(key);
+        if self.queue(key).tree.is_none() {
+            self.enter_tree(key, now);
+        }
+        if key.is_some() {
+            self.queue_mut(key).update_idling(pool, request, &rules);
+        }
+        if self.active == Some(key) {
+            self.idle_until = None;
+        } else if self.preempts(key, request, now) {
+            let active = self.active.expect("only an active queue is preempted");
+            let other_tree = self.queue(active).tree != Some(Tree::of(key, self.queue(key)));
+            self.expire(active, Expiry::TimedOut, now);
+            if other_tree {
+                self.serving.1 = now.saturating_sub(Nanos(1));
             }
+            self.enter_tree_in_front(key, now);
+            self.queue_mut(key).begin_slice();
         }
     }
 
     fn dispatch(&mut self, pool: &Pool, now: Nanos) -> Option<RequestId> {
+        self.run_timer(now);
         let key = self.select(now)?;
         if !self.may_dispatch(key, now) {
             return None;
         }
-        let id = self.choose(pool, key, now)?;
-        let request = pool.get(id);
-        let others = !self.turns.is_empty();
+        let expired = self.expired_request(pool, key, now);
         let rules = self.rules;
-        let queue = self.queues.get_mut(&key)?;
-        queue.sorted.remove(&(request.sector, id));
-        queue.dispatched += 1;
-        queue.slice_dispatched += 1;
+        let queue = self.queue_mut(key);
+        let id = expired.or(queue.next)?;
+        queue.take(pool, id, &rules);
+        let taken = queue.slice_dispatched;
+        let request = pool.get(id);
         self.position = request.end();
         self.waiting -= 1;
-        let slice = match key {
-            Some(_) => rules.slice_sync,
-            None => rules.slice_async,
-        };
-        if let Some((_, end)) = &mut self.active {
-            // A slice begins with its first request.
-            end.get_or_insert(now + slice);
-        }
-        let used_up = key.is_none() && others && queue.slice_dispatched >= rules.slice_async_requests;
         match key {
             Some(_) => self.sync_in_driver += 1,
             None => self.async_in_driver += 1,
         }
-        if used_up {
-            self.expire();
+        if key.is_none() && self.busy() > 1 && taken >= rules.slice_async_requests {
+            self.expire(key, Expiry::Early, now);
         }
         Some(id)
     }
 
     fn completed(&mut self, pool: &Pool, id: RequestId, now: Nanos) {
+        self.run_timer(now);
+        self.observe_depth();
         let request = pool.get(id);
         let key = key_of(request);
         match key {
             Some(_) => self.sync_in_driver -= 1,
             None => self.async_in_driver -= 1,
         }
-        if key.is_some() && request.inserted + self.rules.expire_sync <= now {
+        if key.is_some() && request.queued + self.rules.expire_sync <= now {
             self.last_delayed_sync = Some(now);
         }
-        let Some(queue) = self.queues.get_mut(&key) else {
-            return;
-        };
-        queue.dispatched -= 1;
-        let finished = queue.dispatched == 0 && queue.sorted.is_empty();
-        let is_active = self.active.is_some_and(|(active, _)| active == key);
-        if is_active && finished {
-            if key.is_some() && !queue.no_idle && self.rules.slice_idle > Nanos::ZERO {
-                self.idle_until = Some(now + self.rules.slice_idle);
-            } else {
-                self.expire();
-            }
+        self.queue_mut(key).dispatched -= 1;
+        if self.active == Some(key) {
+            self.completed_of_active(key, now);
         }
     }
 
@@ -336,160 +593,4 @@ impl Scheduler for Cfq {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::scheduler::tests::{insert, next};
-    use super::*;
-
-    const LATE: Nanos = Nanos::from_millis(10_000);
-
-    fn write(scheduler: &mut Cfq, pool: &mut Pool, sector: u64, now: Nanos) -> RequestId {
-        insert(
-            scheduler,
-            pool,
-            sector,
-            Operation::Write,
-            RequestFlags::default(),
-            0,
-            now,
-        )
-    }
-
-    fn read(scheduler: &mut Cfq, pool: &mut Pool, sector: u64, actor: u16, now: Nanos) -> RequestId {
-        insert(
-            scheduler,
-            pool,
-            sector,
-            Operation::Read,
-            RequestFlags::default(),
-            actor,
-            now,
-        )
-    }
-
-    fn drain(scheduler: &mut Cfq, pool: &mut Pool, now: Nanos) -> Vec<u64> {
-        std::iter::from_fn(|| next(scheduler, pool, now)).collect()
-    }
-
-    #[test]
-    fn a_queue_that_is_alone_may_have_any_number_in_the_driver() {
-        let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
-        for n in 0..40 {
-            write(&mut scheduler, &mut pool, n * 8, LATE);
-        }
-        assert_eq!(drain(&mut scheduler, &mut pool, LATE).len(), 40);
-    }
-
-    /// A read was late at 10 s. 250 ms later writes may have 250 / 100 = 2 requests in the driver.
-    #[test]
-    fn writes_ramp_up_after_somebody_waited_too_long() {
-        let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
-        let id = read(
-            &mut scheduler,
-            &mut pool,
-            0,
-            1,
-            LATE.saturating_sub(Nanos::from_millis(200)),
-        );
-        assert_eq!(next(&mut scheduler, &mut pool, LATE), Some(0));
-        scheduler.completed(&pool, id, LATE);
-        for n in 0..40 {
-            write(&mut scheduler, &mut pool, 100 + n * 8, LATE);
-        }
-        let soon = LATE + Nanos::from_millis(250);
-        assert_eq!(drain(&mut scheduler, &mut pool, soon).len(), 2);
-        let rules = CfqRules {
-            ramp_up: RampUp::Off,
-            ..CfqRules::USUAL
-        };
-        scheduler.rules = rules;
-        assert_eq!(drain(&mut scheduler, &mut pool, soon).len(), 38);
-    }
-
-    /// Nothing was late yet: at 0 it counts as late 1 s ago, so 1000 / 100 = 10 writes may be in the driver; 50 ms
-    /// later still 10, at 250 ms 12.
-    #[test]
-    fn at_the_start_writes_are_as_deep_as_a_second_after_a_delay() {
-        let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
-        for n in 0..40 {
-            write(&mut scheduler, &mut pool, n * 8, Nanos::ZERO);
-        }
-        assert_eq!(drain(&mut scheduler, &mut pool, Nanos::ZERO).len(), 10);
-        assert_eq!(drain(&mut scheduler, &mut pool, Nanos::from_millis(50)).len(), 0);
-        assert_eq!(drain(&mut scheduler, &mut pool, Nanos::from_millis(250)).len(), 2);
-    }
-
-    /// With another queue waiting, half a quantum: 4.
-    #[test]
-    fn half_a_quantum_is_in_the_driver_while_others_wait() {
-        let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
-        for n in 0..10 {
-            read(&mut scheduler, &mut pool, n * 8, 1, LATE);
-        }
-        for n in 0..10 {
-            read(&mut scheduler, &mut pool, 1000 + n * 8, 2, LATE);
-        }
-        assert_eq!(drain(&mut scheduler, &mut pool, LATE), [0, 8, 16, 24]);
-    }
-
-    #[test]
-    fn the_driver_idles_for_a_reader_that_may_come_back() {
-        let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
-        let id = read(&mut scheduler, &mut pool, 0, 1, LATE);
-        assert_eq!(next(&mut scheduler, &mut pool, LATE), Some(0));
-        write(&mut scheduler, &mut pool, 500, LATE);
-        scheduler.completed(&pool, id, LATE);
-        assert_eq!(
-            next(&mut scheduler, &mut pool, LATE + Nanos::from_millis(7)),
-            None
-        );
-        assert_eq!(scheduler.wake_at(), Some(LATE + Nanos::from_millis(8)));
-        assert_eq!(
-            next(&mut scheduler, &mut pool, LATE + Nanos::from_millis(8)),
-            Some(500)
-        );
-    }
-
-    /// A sync write that is the only one of its kind waits until the driver has done all async writes; if another
-    /// task has one, it does not.
-    #[test]
-    fn the_driver_is_drained_for_the_only_queue_that_somebody_waits_for() {
-        for (others, expected) in [(0, None), (1, Some(900))] {
-            let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
-            write(&mut scheduler, &mut pool, 0, LATE);
-            assert_eq!(next(&mut scheduler, &mut pool, LATE), Some(0));
-            for actor in 1..=1 + others {
-                let sector = 1000 - 100 * u64::from(actor);
-                let sync = RequestFlags::SYNC;
-                insert(
-                    &mut scheduler,
-                    &mut pool,
-                    sector,
-                    Operation::Write,
-                    sync,
-                    actor,
-                    LATE,
-                );
-            }
-            assert_eq!(next(&mut scheduler, &mut pool, LATE), expected);
-        }
-    }
-
-    #[test]
-    fn writes_wait_while_somebody_waits_for_a_request_in_the_driver() {
-        let (mut scheduler, mut pool) = (Cfq::new(CfqRules::USUAL), Pool::default());
-        let id = insert(
-            &mut scheduler,
-            &mut pool,
-            0,
-            Operation::Write,
-            RequestFlags::SYNC,
-            1,
-            LATE,
-        );
-        assert_eq!(next(&mut scheduler, &mut pool, LATE), Some(0));
-        write(&mut scheduler, &mut pool, 500, LATE);
-        assert_eq!(next(&mut scheduler, &mut pool, LATE), None);
-        scheduler.completed(&pool, id, LATE);
-        assert_eq!(next(&mut scheduler, &mut pool, LATE), Some(500));
-    }
-}
+mod tests;

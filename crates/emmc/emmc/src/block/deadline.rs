@@ -1,7 +1,9 @@
-//! deadline: batches in sector order, reads before writes, with deadlines.
+//! deadline and mq-deadline: batches in sector order, reads before writes, with deadlines.
 //!
-//! A batch continues where the previous one ended; a new one begins with the oldest request if its deadline has
-//! passed. Reads may be preferred to writes a limited number of times.
+//! A batch continues upwards from the last request; a new one begins with the oldest request if its deadline has passed
+//! or nothing is above. Reads may be preferred to writes a limited number of times. The versions of Linux differ in where
+//! a direction continues ([`Continues`]); the kernel's own schedulers are the judges of the last two
+//! (`crates/app/cli/tests/emmc_schedulers.rs`).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -20,14 +22,42 @@ pub struct DeadlineRules {
     pub batch: u32,
     /// Number of times that reads may go before waiting writes.
     pub writes_starved: u32,
+    /// Continuation of a direction.
+    pub continues: Continues,
+}
+
+/// Continuation of a direction after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continues {
+    /// With the request that was the next one above when the last one was dispatched (deadline of Linux 3.0); a batch of
+    /// the other direction forgets it.
+    NextOfBatch,
+    /// The same, but each direction keeps its own (mq-deadline before Linux 6.5).
+    NextOfDirection,
+    /// With the first request at or above the position of the last one of its direction, at first from 0 (mq-deadline
+    /// since Linux 6.5).
+    Position,
 }
 
 impl DeadlineRules {
-    /// The kernel's defaults: 500 ms, 5 s, 16, 2.
-    pub const USUAL: Self = Self {
+    /// The defaults of Linux 3.0: 500 ms, 5 s, 16, 2.
+    pub const LINUX_3_0: Self = Self {
         expire: [Nanos::from_millis(500), Nanos::from_millis(5000)],
         batch: 16,
         writes_starved: 2,
+        continues: Continues::NextOfBatch,
+    };
+
+    /// The defaults of mq-deadline before Linux 6.5.
+    pub const BEFORE_LINUX_6_5: Self = Self {
+        continues: Continues::NextOfDirection,
+        ..Self::LINUX_3_0
+    };
+
+    /// The defaults of mq-deadline since Linux 6.5.
+    pub const LINUX_6_5: Self = Self {
+        continues: Continues::Position,
+        ..Self::LINUX_3_0
     };
 }
 
@@ -40,8 +70,12 @@ pub struct Deadline {
     rules: DeadlineRules,
     sorted: [BTreeSet<(u64, RequestId)>; 2],
     fifo: [VecDeque<(u64, RequestId)>; 2],
-    /// Direction of the batch, and the sector at which it continues.
-    batch: Option<(usize, u64)>,
+    /// Direction of the batch.
+    direction: usize,
+    /// The next request of each direction.
+    next: [Option<(u64, RequestId)>; 2],
+    /// Position of the last request of each direction.
+    position: [u64; 2],
     batched: u32,
     starved: u32,
 }
@@ -54,13 +88,15 @@ impl Deadline {
             rules,
             sorted: [BTreeSet::new(), BTreeSet::new()],
             fifo: [VecDeque::new(), VecDeque::new()],
-            batch: None,
+            direction: READ,
+            next: [None; 2],
+            position: [0; 2],
             batched: 0,
             starved: 0,
         }
     }
 
-    fn direction(&mut self) -> Option<usize> {
+    fn choose_direction(&mut self) -> Option<usize> {
         let (reads, writes) = (!self.sorted[READ].is_empty(), !self.sorted[WRITE].is_empty());
         match (reads, writes) {
             (true, true) if self.starved < self.rules.writes_starved => {
@@ -90,17 +126,29 @@ impl Deadline {
         self.sorted[direction].contains(&(pool.get(id).sector, id))
     }
 
-    fn at_or_above(&self, direction: usize, sector: u64) -> Option<RequestId> {
-        self.sorted[direction]
-            .range((sector, 0)..)
-            .next()
-            .map(|(_, id)| *id)
+    /// The request with which a direction continues.
+    fn continuation(&self, direction: usize) -> Option<RequestId> {
+        let next = match self.rules.continues {
+            Continues::NextOfBatch | Continues::NextOfDirection => self.next[direction],
+            Continues::Position => self.sorted[direction]
+                .range((self.position[direction], 0)..)
+                .next()
+                .copied(),
+        };
+        next.map(|(_, id)| id)
     }
 
     fn take(&mut self, pool: &Pool, direction: usize, id: RequestId) -> RequestId {
-        let request = pool.get(id);
-        self.sorted[direction].remove(&(request.sector, id));
-        self.batch = Some((direction, request.end()));
+        let entry = (pool.get(id).sector, id);
+        let above = self.sorted[direction].range(entry..).nth(1).copied();
+        self.sorted[direction].remove(&entry);
+        if self.rules.continues == Continues::NextOfBatch {
+            self.next = [None; 2];
+        }
+        self.next[direction] = above;
+        self.position[direction] = entry.0;
+        self.direction = direction;
+        self.batched += 1;
         id
     }
 }
@@ -114,22 +162,17 @@ impl Scheduler for Deadline {
     }
 
     fn dispatch(&mut self, pool: &Pool, now: Nanos) -> Option<RequestId> {
-        if let Some((direction, sector)) = self.batch
-            && self.batched < self.rules.batch
-            && let Some(id) = self.at_or_above(direction, sector)
+        if self.batched < self.rules.batch
+            && let Some(id) = self.continuation(self.direction)
         {
-            self.batched += 1;
-            return Some(self.take(pool, direction, id));
+            return Some(self.take(pool, self.direction, id));
         }
-        let direction = self.direction()?;
-        self.batched = 1;
+        let direction = self.choose_direction()?;
         let oldest = self.oldest(pool, direction)?;
-        let expired = pool.get(oldest).inserted + self.rules.expire[direction] <= now;
-        let goes_on = match self.batch {
-            Some((of, sector)) if of == direction && !expired => self.at_or_above(direction, sector),
-            _ => None,
-        };
-        Some(self.take(pool, direction, goes_on.unwrap_or(oldest)))
+        let is_late = pool.get(oldest).inserted + self.rules.expire[direction] <= now;
+        let next = self.continuation(direction).filter(|_| !is_late);
+        self.batched = 0;
+        Some(self.take(pool, direction, next.unwrap_or(oldest)))
     }
 
     fn waiting(&self) -> usize {
@@ -151,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_batch_goes_up_from_the_oldest_request() {
-        let (mut scheduler, mut pool) = (Deadline::new(DeadlineRules::USUAL), Pool::default());
+        let (mut scheduler, mut pool) = (Deadline::new(DeadlineRules::LINUX_3_0), Pool::default());
         for sector in [400, 100, 800, 300] {
             write(&mut scheduler, &mut pool, sector, Nanos::ZERO);
         }
@@ -159,11 +202,33 @@ mod tests {
         assert_eq!(order, [400, 800, 100, 300]);
     }
 
+    /// 500 comes between 400 and 800, of which 800 was next already; 900 comes when nothing is above. The present version
+    /// looks from its position, at first 0, so it begins with the lowest.
+    #[test]
+    fn versions_differ_in_where_a_batch_continues() {
+        for (rules, expected) in [
+            (DeadlineRules::LINUX_3_0, [400, 800, 500, 900]),
+            (DeadlineRules::BEFORE_LINUX_6_5, [400, 800, 500, 900]),
+            (DeadlineRules::LINUX_6_5, [400, 500, 800, 900]),
+        ] {
+            let (mut scheduler, mut pool) = (Deadline::new(rules), Pool::default());
+            write(&mut scheduler, &mut pool, 400, Nanos::ZERO);
+            write(&mut scheduler, &mut pool, 800, Nanos::ZERO);
+            let first = next(&mut scheduler, &mut pool, Nanos(1));
+            write(&mut scheduler, &mut pool, 500, Nanos(1));
+            let second = next(&mut scheduler, &mut pool, Nanos(1));
+            let third = next(&mut scheduler, &mut pool, Nanos(1));
+            write(&mut scheduler, &mut pool, 900, Nanos(1));
+            let fourth = next(&mut scheduler, &mut pool, Nanos(1));
+            assert_eq!([first, second, third, fourth], expected.map(Some), "{rules:?}");
+        }
+    }
+
     #[test]
     fn a_passed_deadline_is_served_when_the_batch_ends() {
         let rules = DeadlineRules {
             batch: 1,
-            ..DeadlineRules::USUAL
+            ..DeadlineRules::LINUX_3_0
         };
         let (mut scheduler, mut pool) = (Deadline::new(rules), Pool::default());
         write(&mut scheduler, &mut pool, 500, Nanos::ZERO);
@@ -180,7 +245,7 @@ mod tests {
     fn reads_pass_writes_twice() {
         let rules = DeadlineRules {
             batch: 1,
-            ..DeadlineRules::USUAL
+            ..DeadlineRules::LINUX_3_0
         };
         let (mut scheduler, mut pool) = (Deadline::new(rules), Pool::default());
         let flags = RequestFlags::default();

@@ -2,11 +2,9 @@
 
 use media::Nanos;
 
-use super::bfq::Bfq;
 use super::cfq::{Cfq, CfqRules};
 use super::deadline::{Deadline, DeadlineRules};
 use super::fifo::Fifo;
-use super::kyber::Kyber;
 use super::pool::{Pool, RequestId};
 
 /// Decides which request the driver gets next.
@@ -42,24 +40,18 @@ pub enum SchedulerKind {
     Cfq,
     /// FIFO, under its present name.
     None,
-    /// By sector, with deadlines; the present one.
+    /// By sector, with deadlines (since Linux 6.5).
     MqDeadline,
-    /// Fair queues with budgets of sectors; like BFQ without its heuristics for interactive tasks.
-    Bfq,
-    /// Domains with a limit of requests each.
-    Kyber,
 }
 
 impl SchedulerKind {
     /// All schedulers with their names.
-    pub const WORDS: [(Self, &'static str); 7] = [
+    pub const WORDS: [(Self, &'static str); 5] = [
         (Self::Noop, "noop"),
         (Self::Deadline, "deadline"),
         (Self::Cfq, "cfq"),
         (Self::None, "none"),
         (Self::MqDeadline, "mq-deadline"),
-        (Self::Bfq, "bfq"),
-        (Self::Kyber, "kyber"),
     ];
 
     /// Name of the scheduler.
@@ -71,8 +63,6 @@ impl SchedulerKind {
             Self::Cfq => "cfq",
             Self::None => "none",
             Self::MqDeadline => "mq-deadline",
-            Self::Bfq => "bfq",
-            Self::Kyber => "kyber",
         }
     }
 
@@ -81,10 +71,9 @@ impl SchedulerKind {
     pub fn make(self, cfq: CfqRules) -> Box<dyn Scheduler> {
         match self {
             Self::Noop | Self::None => Box::new(Fifo::default()),
-            Self::Deadline | Self::MqDeadline => Box::new(Deadline::new(DeadlineRules::USUAL)),
+            Self::Deadline => Box::new(Deadline::new(DeadlineRules::LINUX_3_0)),
+            Self::MqDeadline => Box::new(Deadline::new(DeadlineRules::LINUX_6_5)),
             Self::Cfq => Box::new(Cfq::new(cfq)),
-            Self::Bfq => Box::new(Bfq::default()),
-            Self::Kyber => Box::new(Kyber::default()),
         }
     }
 }

@@ -1,67 +1,61 @@
-//! The rows of each table and figure, and the comparison with the paper's sentences.
+//! Rows of the tables and figures, the paper's numbers beside ours.
 
-mod sequential;
+use serde::Serialize;
 
-use self::sequential::{figure_7, figure_8, figure_10, figure_11, sizes_exhibit, table_1, table_2};
-use super::loads::{self, Mixes, PaperScale};
-use super::{Basis, Exhibit, PaperClaim};
-use crate::block::SchedulerKind;
-use crate::error::CardError;
-use crate::outcome::Outcome;
-use crate::packing::{PackRules, Stop};
+use super::loads::Wear;
+use super::measured::{FULL, KERNEL_3_0, Measured, both_mb_per_s, mb_per_s, share_of_packs};
+use crate::outcome::{Halts, Outcome};
+use crate::packing::Stop;
 
-const KERNEL_3_0: [SchedulerKind; 3] = [SchedulerKind::Cfq, SchedulerKind::Deadline, SchedulerKind::Noop];
-
-/// Runs every experiment. Calls `progress` with the name of the next one.
-///
-/// # Errors
-/// If a card of the presets cannot be built.
-pub fn exhibits(
-    scale: PaperScale,
-    mixes: &Mixes,
-    mut progress: impl FnMut(&str),
-) -> Result<Vec<Exhibit>, CardError> {
-    progress("tio_seq by scheduler");
-    let by_scheduler = KERNEL_3_0
-        .into_iter()
-        .map(|scheduler| Ok((scheduler, loads::tio_seq(scale, scheduler, PackRules::PHONE)?)))
-        .collect::<Result<Vec<_>, CardError>>()?;
-    let mut all = vec![table_1(&by_scheduler[0].1), table_2(&by_scheduler)];
-    progress("granularity");
-    all.push(figure_7(scale)?);
-    progress("tio_seq by pack size");
-    all.push(figure_8(scale)?);
-    all.push(figure_10(&by_scheduler));
-    all.push(figure_11(&by_scheduler));
-    progress("tio_rand by pack size");
-    all.extend(figures_12_and_13(scale)?);
-    progress("real loads");
-    all.extend(table_3_and_figure_14(mixes)?);
-    progress("flex groups");
-    all.push(figure_15(scale)?);
-    all.sort_by_key(|exhibit| {
-        let (kind, number) = exhibit.name.split_once(' ').unwrap_or_default();
-        (kind == "figure", number.parse::<u32>().unwrap_or_default())
-    });
-    Ok(all)
+/// A table or figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Exhibit {
+    /// `table 1` and so on.
+    pub name: &'static str,
+    /// Title.
+    pub title: &'static str,
+    /// Column headings, with units.
+    pub columns: Vec<String>,
+    /// Rows; the first cell is the row's name.
+    pub rows: Vec<Vec<String>>,
 }
 
-fn exhibit(name: &str, title: &str, columns: &[&str]) -> Exhibit {
+/// All tables and figures.
+#[must_use]
+pub fn exhibits(measured: &Measured) -> Vec<Exhibit> {
+    vec![
+        table_1(measured),
+        table_2(measured),
+        table_3(measured),
+        figure_7(measured),
+        figure_8(measured),
+        figure_10(measured),
+        sizes(
+            "figure 11",
+            "attempts by requests gathered (tio_seq)",
+            &KERNEL_3_0.map(|kind| (kind.word(), &measured.sequential[kind.word()])),
+        ),
+        figure_12(measured),
+        figure_13(measured),
+        sizes(
+            "figure 14",
+            "attempts by requests gathered, real loads",
+            &[
+                ("GoogleDrive", &measured.google_drive),
+                ("AppInstall", &measured.app_install),
+            ],
+        ),
+        figure_15(measured),
+        queue(measured),
+    ]
+}
+
+fn exhibit(name: &'static str, title: &'static str, columns: &[&str], rows: Vec<Vec<String>>) -> Exhibit {
     Exhibit {
-        name: name.to_owned(),
-        title: title.to_owned(),
+        name,
+        title,
         columns: columns.iter().map(|column| (*column).to_owned()).collect(),
-        rows: Vec::new(),
-        claims: Vec::new(),
-    }
-}
-
-fn claim(paper: &str, ours: String, holds: bool, basis: Basis) -> PaperClaim {
-    PaperClaim {
-        paper: paper.to_owned(),
-        ours,
-        holds,
-        basis,
+        rows,
     }
 }
 
@@ -69,82 +63,91 @@ fn shown(value: Option<f64>) -> String {
     value.map_or_else(|| "n/a".to_owned(), |value| format!("{value:.1}"))
 }
 
-fn mb_per_s(outcome: &Outcome) -> f64 {
-    outcome.write_mb_per_s().unwrap_or_default()
+fn texts(cells: &[&str]) -> Vec<String> {
+    cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
-/// Reasons why packs ended, in the paper's columns.
-fn reasons(outcome: &Outcome) -> [u64; 6] {
-    let halts = |stop| outcome.driver.halts(stop);
+/// Reasons in the paper's columns: NOREQ, RAND, SYNC, REL, READ, fully packed.
+fn reasons(halts: &Halts) -> [u64; 6] {
+    let of = |stop: Stop| halts[stop.place()];
     [
-        halts(Stop::NoRequest),
-        halts(Stop::Random),
-        halts(Stop::Sync),
-        halts(Stop::Reliable),
-        halts(Stop::Read),
-        outcome.driver.full_packs(),
+        of(Stop::NoRequest),
+        of(Stop::Random),
+        of(Stop::Sync),
+        of(Stop::Reliable),
+        of(Stop::Read),
+        FULL.iter().map(|stop| of(*stop)).sum(),
     ]
 }
 
-fn figures_12_and_13(scale: PaperScale) -> Result<Vec<Exhibit>, CardError> {
-    let mut figure = exhibit(
-        "figure 12",
-        "bandwidth by most requests of a pack, random writes packed too (tio_rand, cfq)",
-        &["most requests", "MB/s", "mean pack", "interrupts"],
-    );
-    let (mut rates, mut largest) = (Vec::new(), None);
-    for max_requests in [1, 2, 4, 8, 16, 32, 62] {
-        let outcome = loads::tio_rand(scale, max_requests)?;
-        figure.rows.push(vec![
-            max_requests.to_string(),
-            format!("{:.2}", mb_per_s(&outcome)),
-            shown(outcome.driver.mean_pack()),
-            outcome.driver.interrupts.to_string(),
-        ]);
-        rates.push(mb_per_s(&outcome));
-        largest = Some(outcome);
-    }
-    figure.claims = vec![
-        claim(
-            "bandwidth rises until 8",
-            format!("{:.2}, {:.2} MB/s at 1 and 8", rates[0], rates[3]),
-            rates[3] > rates[0] * 1.05,
-            Basis::Validation,
-        ),
-        claim(
-            "62 is clearly worse than 8 (the paper knows no reason)",
-            format!("{:.2}, {:.2} MB/s at 8 and 62", rates[3], rates[6]),
-            rates[6] < rates[3] * 0.95,
-            Basis::Validation,
-        ),
-    ];
-    let mut sizes = exhibit(
-        "figure 13",
-        "packs with at most so many requests (tio_rand, at most 62)",
-        &["requests", "packs %"],
-    );
-    if let Some(outcome) = &largest {
-        for size in [2, 4, 7, 8, 16, 32, 48, 61, 62] {
-            sizes.rows.push(vec![
-                size.to_string(),
-                shown(outcome.driver.packs_up_to_percent(size)),
-            ]);
-        }
-        let below_8 = outcome.driver.packs_up_to_percent(7);
-        sizes.claims = vec![claim(
-            "about 60 % of the packs have fewer than 8 requests",
-            format!("{} %", shown(below_8)),
-            below_8.is_some_and(|share| (45.0..=75.0).contains(&share)),
-            Basis::Validation,
-        )];
-    }
-    Ok(vec![figure, sizes])
+fn row(name: &str, counts: &[u64]) -> Vec<String> {
+    std::iter::once(name.to_owned())
+        .chain(counts.iter().map(u64::to_string))
+        .collect()
 }
 
-fn table_3_and_figure_14(mixes: &Mixes) -> Result<Vec<Exhibit>, CardError> {
-    let drive = loads::mix(&mixes.google_drive)?;
-    let install = loads::mix(&mixes.app_install)?;
-    let mut table = exhibit(
+fn counted(name: &str, halts: &Halts) -> Vec<String> {
+    let counts = reasons(halts);
+    row(name, &[&counts[..], &[counts.iter().sum()]].concat())
+}
+
+fn table_1(measured: &Measured) -> Exhibit {
+    let driver = &measured.sequential["cfq"].driver;
+    exhibit(
+        "table 1",
+        "reason of halt on packing sequential writes (tio_seq, cfq)",
+        &[
+            "counted",
+            "NOREQ",
+            "RAND",
+            "SYNC",
+            "REL",
+            "READ",
+            "fully packed",
+            "packs",
+        ],
+        vec![
+            row("paper", &[203, 58, 2, 0, 0, 4, 267]),
+            counted("ours, packs of 2 and more", &driver.halts_of_packs),
+            counted("ours, attempts", &driver.halts_of_attempts),
+        ],
+    )
+}
+
+fn table_2(measured: &Measured) -> Exhibit {
+    let paper = [["203", "58", "2"], ["7", "48", "3"], ["19", "77", "0"]];
+    let rows = KERNEL_3_0.iter().zip(paper).flat_map(|(kind, paper)| {
+        let driver = &measured.sequential[kind.word()].driver;
+        let ours = |what: &str, halts: &Halts| {
+            let [no_request, random, sync, .., full] = reasons(halts);
+            row(
+                &format!("{}, {what}", kind.word()),
+                &[no_request, random, sync, full],
+            )
+        };
+        let mut of_paper = texts(&paper);
+        of_paper.insert(0, format!("{}, paper", kind.word()));
+        of_paper.push("n/a".to_owned());
+        [
+            of_paper,
+            ours("packs of 2 and more", &driver.halts_of_packs),
+            ours("attempts", &driver.halts_of_attempts),
+        ]
+    });
+    exhibit(
+        "table 2",
+        "reason of halt by scheduler (tio_seq); claims count packs of 2 and more",
+        &["scheduler, counted", "NOREQ", "RAND", "SYNC", "fully packed"],
+        rows.collect(),
+    )
+}
+
+fn table_3(measured: &Measured) -> Exhibit {
+    let (drive, install) = (&measured.google_drive, &measured.app_install);
+    let row = |name: &str, value: &dyn Fn(&Outcome) -> String, paper: [&str; 2]| {
+        texts(&[name, &value(drive), &value(install), paper[0], paper[1]])
+    };
+    exhibit(
         "table 3",
         "packed commands with real loads",
         &[
@@ -154,116 +157,203 @@ fn table_3_and_figure_14(mixes: &Mixes) -> Result<Vec<Exhibit>, CardError> {
             "paper: GoogleDrive",
             "AppInstall",
         ],
-    );
-    let row = |name: &str, value: &dyn Fn(&Outcome) -> String, paper: [&str; 2]| {
         vec![
-            name.to_owned(),
-            value(&drive),
-            value(&install),
-            paper[0].to_owned(),
-            paper[1].to_owned(),
-        ]
-    };
-    table.rows = vec![
-        row(
-            "written GB",
-            &|outcome| format!("{:.2}", results::nearest_f64(outcome.writes.bytes) / 1e9),
-            ["0.7", "3.1"],
-        ),
-        row(
-            "requests",
-            &|outcome| outcome.writes.requests.to_string(),
-            ["9912", "10126"],
-        ),
-        row(
-            "MB/s",
-            &|outcome| shown(outcome.write_mb_per_s()),
-            ["24.146", "36.179"],
-        ),
-        row(
-            "packed %",
-            &|outcome| shown(outcome.driver.packed_percent()),
-            ["69.66", "94.47"],
-        ),
-    ];
-    let (slow, fast) = (mb_per_s(&drive), mb_per_s(&install));
-    let packed = [&drive, &install].map(|outcome| outcome.driver.packed_percent().unwrap_or_default());
-    table.claims = vec![
-        claim(
-            "24.1 and 36.2 MB/s",
-            format!("{slow:.1} and {fast:.1} MB/s"),
-            (slow / 24.146 - 1.0).abs() < 0.15 && (fast / 36.179 - 1.0).abs() < 0.15,
-            Basis::Calibration,
-        ),
-        claim(
-            "installing is faster, and more of it is packed",
-            format!("{:.1} % and {:.1} % packed", packed[0], packed[1]),
-            fast > slow && packed[1] > packed[0],
-            Basis::Validation,
-        ),
-        claim(
-            "69.66 and 94.47 % are packed",
-            format!("{:.1} and {:.1} %", packed[0], packed[1]),
-            (packed[0] - 69.66).abs() < 10.0 && (packed[1] - 94.47).abs() < 10.0,
-            Basis::Structure,
-        ),
-    ];
-    let mut figure = sizes_exhibit(
-        "figure 14",
-        "attempts by requests gathered, real loads",
-        &[("GoogleDrive", &drive), ("AppInstall", &install)],
-    );
-    let sizes = &install.driver.pack_sizes;
-    let most = (2..sizes.len()).max_by_key(|size| sizes[*size]).unwrap_or(0);
-    figure.claims = vec![claim(
-        "most packs of AppInstall have 6 or 7 requests",
-        format!("most frequent: {most}"),
-        most == 6 || most == 7,
-        Basis::Validation,
-    )];
-    Ok(vec![table, figure])
+            row(
+                "written GB",
+                &|outcome| format!("{:.2}", results::nearest_f64(outcome.writes.bytes) / 1e9),
+                ["0.7", "3.1"],
+            ),
+            row(
+                "requests",
+                &|outcome| outcome.writes.requests.to_string(),
+                ["9912", "10126"],
+            ),
+            row(
+                "MB/s",
+                &|outcome| shown(outcome.write_mb_per_s()),
+                ["24.146", "36.179"],
+            ),
+            row(
+                "packed %",
+                &|outcome| shown(outcome.driver.packed_percent()),
+                ["69.66", "94.47"],
+            ),
+        ],
+    )
 }
 
-fn figure_15(scale: PaperScale) -> Result<Exhibit, CardError> {
-    let mut figure = exhibit(
+fn figure_7(measured: &Measured) -> Exhibit {
+    let rows = measured.by_size.iter().map(|(bytes, outcome)| {
+        vec![
+            if *bytes < 1024 {
+                "0.5".to_owned()
+            } else {
+                (bytes >> 10).to_string()
+            },
+            format!("{:.2}", mb_per_s(outcome)),
+            outcome.nand.backups.to_string(),
+            outcome.nand.programs.to_string(),
+        ]
+    });
+    exhibit(
+        "figure 7",
+        "write bandwidth by size of write (aligned, random, one at a time)",
+        &["size KiB", "MB/s", "LSB backups", "programs"],
+        rows.collect(),
+    )
+}
+
+fn figure_8(measured: &Measured) -> Exhibit {
+    let rows = measured.by_pack.iter().map(|(most, outcome)| {
+        vec![
+            most.to_string(),
+            format!("{:.1}", mb_per_s(outcome)),
+            shown(outcome.device_mb_per_s()),
+            shown(outcome.full_pack_mb_per_s()),
+            shown((outcome.driver.packs > 0).then(|| share_of_packs(outcome, &FULL) * 100.0)),
+            shown(outcome.driver.mean_pack()),
+        ]
+    });
+    exhibit(
+        "figure 8",
+        "bandwidth and share of full packs by most requests of a pack (tio_seq, cfq)",
+        &[
+            "most requests",
+            "benchmark MB/s",
+            "device MB/s",
+            "full packs MB/s",
+            "full packs %",
+            "mean pack",
+        ],
+        rows.collect(),
+    )
+}
+
+fn figure_10(measured: &Measured) -> Exhibit {
+    let rows = KERNEL_3_0.iter().map(|kind| {
+        let outcome = &measured.sequential[kind.word()];
+        vec![
+            kind.word().to_owned(),
+            format!("{:.1}", mb_per_s(outcome)),
+            shown(outcome.device_mb_per_s()),
+            shown(outcome.driver.mean_pack()),
+        ]
+    });
+    exhibit(
+        "figure 10",
+        "bandwidth by scheduler (tio_seq)",
+        &["scheduler", "benchmark MB/s", "device MB/s", "mean pack"],
+        rows.collect(),
+    )
+}
+
+fn sizes(name: &'static str, title: &'static str, outcomes: &[(&str, &Outcome)]) -> Exhibit {
+    let longest = outcomes
+        .iter()
+        .map(|(_, outcome)| outcome.driver.pack_sizes.len())
+        .max();
+    let rows = (1..longest.unwrap_or_default()).map(|size| {
+        let counts = outcomes
+            .iter()
+            .map(|(_, outcome)| outcome.driver.pack_sizes.get(size).copied().unwrap_or_default());
+        row(&size.to_string(), &counts.collect::<Vec<_>>())
+    });
+    let rows = rows.collect();
+    let labels: Vec<&str> = outcomes.iter().map(|(label, _)| *label).collect();
+    exhibit(
+        name,
+        title,
+        &[&["requests of a pack"], &labels[..]].concat(),
+        rows,
+    )
+}
+
+fn figure_12(measured: &Measured) -> Exhibit {
+    let new = measured.random.iter().filter(|((wear, _), _)| *wear == Wear::New);
+    let rows = new.map(|((_, most), outcome)| {
+        let used = &measured.random[&(Wear::Used, *most)];
+        vec![
+            most.to_string(),
+            format!("{:.2}", mb_per_s(outcome)),
+            shown(outcome.driver.mean_pack()),
+            outcome.driver.interrupts.to_string(),
+            format!("{:.2}", mb_per_s(used)),
+            shown(used.driver.mean_pack()),
+            format!(
+                "{:.2}",
+                used.translation.write_amplification().unwrap_or_default()
+            ),
+        ]
+    });
+    exhibit(
+        "figure 12",
+        "bandwidth by most requests of a pack, random writes packed too (tio_rand, cfq), on a new and on a used card",
+        &[
+            "most requests",
+            "new: MB/s",
+            "mean pack",
+            "interrupts",
+            "used: MB/s",
+            "mean pack",
+            "write amplification",
+        ],
+        rows.collect(),
+    )
+}
+
+fn figure_13(measured: &Measured) -> Exhibit {
+    let percent = |wear, size| shown(measured.random[&(wear, 62)].driver.packs_up_to_percent(size));
+    let rows = [2, 4, 7, 8, 16, 32, 48, 61, 62].map(|size| {
+        vec![
+            size.to_string(),
+            percent(Wear::New, size),
+            percent(Wear::Used, size),
+        ]
+    });
+    exhibit(
+        "figure 13",
+        "packs with at most so many requests (tio_rand, at most 62)",
+        &["requests", "new card: packs %", "used card: packs %"],
+        rows.to_vec(),
+    )
+}
+
+fn figure_15(measured: &Measured) -> Exhibit {
+    let rows = measured.flex.iter().map(|(groups, (hybrid, page_map))| {
+        vec![
+            groups.to_string(),
+            format!("{:.2}", mb_per_s(hybrid)),
+            hybrid.translation.collections.to_string(),
+            format!("{:.2}", mb_per_s(page_map)),
+            page_map.translation.collections.to_string(),
+        ]
+    });
+    exhibit(
         "figure 15",
-        "bandwidth by block groups of a flex group (postmark)",
+        "bandwidth by block groups of a flex group (postmark) on used cards",
         &[
             "block groups",
             "hybrid (gt-i9100) MB/s",
             "merges",
             "page map (Pandaboard) MB/s",
-            "merges",
+            "collections",
         ],
-    );
-    let mut rates = Vec::new();
-    for flex_groups in [1, 2, 4, 8, 16, 32, 64] {
-        let hybrid = loads::flex(scale, "gt-i9100", flex_groups)?;
-        let page_map = loads::flex(scale, "gt-i9300", flex_groups)?;
-        figure.rows.push(vec![
-            flex_groups.to_string(),
-            format!("{:.2}", mb_per_s(&hybrid)),
-            hybrid.translation.collections.to_string(),
-            format!("{:.2}", mb_per_s(&page_map)),
-            page_map.translation.collections.to_string(),
-        ]);
-        rates.push((mb_per_s(&hybrid), mb_per_s(&page_map)));
-    }
-    let gain = |of: fn(&(f64, f64)) -> f64| (of(&rates[1]) / of(&rates[0]).max(0.001) - 1.0) * 100.0;
-    let (hybrid, page_map) = (gain(|rate| rate.0), gain(|rate| rate.1));
-    figure.claims = vec![
-        claim(
-            "from 1 to 2 the GT-I9100 gains",
-            format!("{hybrid:+.1} %"),
-            hybrid > 3.0,
-            Basis::Validation,
-        ),
-        claim(
-            "the Pandaboard does not",
-            format!("{page_map:+.1} %"),
-            page_map.abs() < 3.0,
-            Basis::Validation,
-        ),
-    ];
-    Ok(figure)
+        rows.collect(),
+    )
+}
+
+fn queue(measured: &Measured) -> Exhibit {
+    let rows = measured.queued.iter().map(|(load, (one, queue))| {
+        vec![
+            (*load).to_owned(),
+            format!("{:.2}", both_mb_per_s(one)),
+            format!("{:.2}", both_mb_per_s(queue)),
+        ]
+    });
+    exhibit(
+        "Linux 4.16",
+        "command queue of eMMC 5.1 (the phone's flash behind cqhci-hs400, 32 requests outstanding)",
+        &["load", "one command at a time MB/s", "32 tasks MB/s"],
+        rows.collect(),
+    )
 }

@@ -5,7 +5,7 @@ use results::block_trace::{Operation, RequestFlags};
 
 use super::{DiscardMode, DriverMode, Event, Simulation, UnderWay, Wait};
 use crate::block::{Request, RequestId};
-use crate::command_log::Sent;
+use crate::command_log::{Codes, CommandLog, ERASE_TRIM, FLUSH_CACHE, Sent, erase_commands};
 use crate::device::{Durability, Extent};
 use crate::outcome::between;
 use crate::packing::{gather, is_reliable};
@@ -14,6 +14,9 @@ use crate::translation::{Forget, HowSoon, Placement};
 impl Simulation {
     pub(super) fn fetch(&mut self) {
         self.idle = false;
+        let DriverMode::Packed(rules) = self.setup.driver else {
+            return self.fetch_task();
+        };
         let Some(id) = self.queue.dispatch(self.now) else {
             return self.nothing_to_fetch();
         };
@@ -22,34 +25,29 @@ impl Simulation {
             let at = self.drained_at();
             return self.plan(at, Event::Synchronous);
         }
-        match self.setup.driver {
-            DriverMode::CommandQueue(depth) => self.queue_task(id, depth),
-            DriverMode::Packed(rules) => {
-                let mut gathered = std::mem::take(&mut self.gathered);
-                gather(
-                    &mut self.queue,
-                    &rules,
-                    &self.setup.host,
-                    id,
-                    self.now,
-                    &mut gathered,
-                );
-                if let Some(stop) = gathered.stop {
-                    self.driver.attempt(stop, gathered.requests.len());
-                }
-                for id in &gathered.requests {
-                    self.card.expect(self.queue.get(*id).sector, HowSoon::Next);
-                }
-                let count = u64::try_from(gathered.requests.len()).unwrap_or(u64::MAX);
-                let host = &self.setup.host;
-                let work = u64::from(host.fetch_ns) * (1 + u64::from(gathered.fetched))
-                    + u64::from(host.prepare_ns) * count;
-                self.gathered = gathered;
-                let ready = self.now + Nanos(work);
-                let at = self.under_way.map_or(ready, |before| before.done.max(ready));
-                self.plan(at, Event::Start);
-            }
+        let mut gathered = std::mem::take(&mut self.gathered);
+        gather(
+            &mut self.queue,
+            &rules,
+            &self.setup.host,
+            id,
+            self.now,
+            &mut gathered,
+        );
+        if let Some(stop) = gathered.stop {
+            self.driver.attempt(stop, gathered.requests.len());
         }
+        for id in &gathered.requests {
+            self.card.expect(self.queue.get(*id).sector, HowSoon::Next);
+        }
+        let count = u64::try_from(gathered.requests.len()).unwrap_or(u64::MAX);
+        let host = &self.setup.host;
+        let work =
+            u64::from(host.fetch_ns) * (1 + u64::from(gathered.fetched)) + u64::from(host.prepare_ns) * count;
+        self.gathered = gathered;
+        let ready = self.now + Nanos(work);
+        let at = self.under_way.map_or(ready, |before| before.done.max(ready));
+        self.plan(at, Event::Start);
     }
 
     fn nothing_to_fetch(&mut self) {
@@ -57,25 +55,32 @@ impl Simulation {
             let at = under_way.done.max(self.now);
             return self.plan(at, Event::Finish);
         }
+        self.sleep();
+    }
+
+    /// The driver sleeps until a request comes, or the scheduler's timer has passed.
+    pub(super) fn sleep(&mut self) {
         self.idle = true;
         if let Some(at) = self.queue.wake_at()
             && self.timer != Some(at)
             && self.queue.has_work()
         {
             self.timer = Some(at);
-            self.idle = false;
-            self.plan(at.max(self.now), Event::Fetch);
+            self.plan(at.max(self.now), Event::Timer);
+        }
+    }
+
+    /// The scheduler's timer has passed: requests that it held back may go.
+    pub(super) fn timer_passed(&mut self) {
+        self.timer = None;
+        if self.idle && self.queue.has_work() {
+            self.fetch();
         }
     }
 
     fn drained_at(&self) -> Nanos {
-        let queued = match self.setup.driver {
-            // Everything in the card's command queue has to end; its own events come first.
-            DriverMode::CommandQueue(_) => self.bus_free.max(self.card.idle_at()) + Nanos::from_micros(100),
-            DriverMode::Packed(_) => Nanos::ZERO,
-        };
         let under_way = self.under_way.map_or(self.now, |before| before.done);
-        self.now.max(under_way).max(queued)
+        self.now.max(under_way)
     }
 
     /// Starts the gathered command, and completes the previous one.
@@ -93,7 +98,7 @@ impl Simulation {
             self.driver.full_pack_bytes += bytes.sum::<u64>();
             self.driver.full_pack_ns += between(self.now, sent.done);
         }
-        self.driver.busy_ns += between(self.now, sent.done);
+        self.count_busy(self.now, sent.done);
         let completed = std::mem::replace(&mut self.running, gathered.requests);
         self.under_way = Some(UnderWay { done: sent.done });
         let after = self.complete_all(&completed, sent.data_start);
@@ -106,6 +111,7 @@ impl Simulation {
         let host = &self.setup.host;
         let first = self.queue.get(requests[0]);
         let (operation, first_sectors) = (first.operation, first.sectors);
+        let first_sector = first.sector;
         let is_pack = requests.len() > 1;
         let mut durability = Durability::Usual;
         self.extents.clear();
@@ -117,15 +123,25 @@ impl Simulation {
             }
         }
         let with_cmd23 = is_pack || first_sectors > 1 || durability == Durability::Programmed;
-        let mut data_start = at + Nanos(u64::from(host.command_ns));
+        let mut interrupts = host.interrupts(with_cmd23);
+        let mut begin = at;
+        if is_pack && operation == Operation::Read {
+            // The header of packed reads is a write of its own: CMD23 and CMD25 with one sector.
+            let header = begin + host.cmd23() + Nanos(u64::from(host.command_ns));
+            let (end, ready) = self.card.accept_header(header);
+            begin = host.seen_ready(end, ready);
+            interrupts += host.interrupts(true);
+            self.driver.commands += 1;
+        }
+        let mut data_start = begin + Nanos(u64::from(host.command_ns));
         if with_cmd23 {
             data_start += host.cmd23();
         }
-        let header = u32::from(is_pack);
         let done = if operation == Operation::Read {
-            let end = self.card.read(data_start, header, &self.extents);
+            let end = self.card.read(data_start, 0, &self.extents);
             end + Nanos(u64::from(host.interrupt_ns) + u64::from(host.wake_ns))
         } else {
+            let header = u32::from(is_pack);
             let times = self.card.write(data_start, header, &self.extents, durability);
             host.seen_ready(times.data_end, times.ready)
         };
@@ -133,15 +149,21 @@ impl Simulation {
             at,
             data_start,
             done,
-            interrupts: host.interrupts(with_cmd23),
-            with_cmd23,
+            interrupts,
+            codes: if with_cmd23 { Codes::Counted } else { Codes::Single },
             requests: u16::try_from(requests.len()).unwrap_or(u16::MAX),
+            first_sector,
+            in_card: self.queue.in_driver(),
         };
+        if let Some(commands) = self.log.as_mut().and_then(CommandLog::commands) {
+            let listed: Vec<&Request> = requests.iter().map(|id| self.queue.get(*id)).collect();
+            commands.transfer(at, begin, &listed, &sent, self.features);
+        }
         self.count_command(requests, &sent);
         sent
     }
 
-    fn count_command(&mut self, requests: &[RequestId], sent: &Sent) {
+    pub(super) fn count_command(&mut self, requests: &[RequestId], sent: &Sent) {
         self.note_sent(requests);
         self.driver.commands += 1;
         self.driver.interrupts += u64::from(sent.interrupts);
@@ -157,9 +179,15 @@ impl Simulation {
                 }
             }
             if let Some(log) = &mut self.log {
-                log.add(request, sent, place, self.queue.in_driver());
+                log.add(request, sent, place);
             }
         }
+    }
+
+    /// Counts the time of a command as busy, except for the part that overlaps earlier ones.
+    pub(super) fn count_busy(&mut self, from: Nanos, to: Nanos) {
+        self.driver.busy_ns += between(from.max(self.busy_until), to);
+        self.busy_until = self.busy_until.max(to);
     }
 
     pub(super) fn complete_running(&mut self) {
@@ -226,9 +254,9 @@ impl Simulation {
         let request = self.queue.get(id);
         let host = &self.setup.host;
         let step = Nanos(u64::from(host.command_ns) + u64::from(host.interrupt_ns) + u64::from(host.wake_ns));
-        let (commands, ready) = if request.operation == Operation::Flush {
+        let codes: Vec<(u16, u32)> = if request.operation == Operation::Flush {
             self.driver.flushes += 1;
-            (1, self.card.flush(self.now + step))
+            vec![FLUSH_CACHE]
         } else {
             self.driver.discards += 1;
             let how = match self.setup.discard {
@@ -236,25 +264,49 @@ impl Simulation {
                 // A range that must read as zeros has to do so after a power cut as well.
                 DiscardMode::Discard | DiscardMode::Trim => Forget::Durably,
             };
-            let start = self.now + step.times(3);
-            (3, self.card.forget(start, request.sector, request.sectors, how))
+            erase_commands(request.sector, request.end(), how).to_vec()
         };
-        let done = host.seen_ready(self.now + step.times(u64::from(commands)), ready);
+        let count = u16::try_from(codes.len()).unwrap_or(u16::MAX);
+        let sent_last = self.now + step.times(u64::from(count));
+        let (sector, sectors) = (request.sector, request.sectors);
+        let ready = match codes.last() {
+            Some((38, argument)) => {
+                let how = if *argument == ERASE_TRIM {
+                    Forget::Durably
+                } else {
+                    Forget::Lazily
+                };
+                self.card.forget(sent_last, sector, sectors, how)
+            }
+            _ => self.card.flush(sent_last),
+        };
+        let done = host.seen_ready(sent_last, ready);
+        let times: Vec<(Nanos, Nanos, (u16, u32))> = (0..)
+            .zip(&codes)
+            .map(|(place, command)| {
+                let begin = self.now + step.times(place);
+                let is_last = place + 1 == u64::from(count);
+                (begin, if is_last { done } else { begin + step }, *command)
+            })
+            .collect();
+        let interrupts = count + 1;
         self.note_sent(&[id]);
-        let sent = Sent {
-            at: self.now,
-            data_start: self.now,
-            done,
-            interrupts: commands + 1,
-            with_cmd23: false,
-            requests: 1,
-        };
-        self.driver.interrupts += u64::from(sent.interrupts);
-        self.driver.busy_ns += between(self.now, done);
-        if let Some(log) = &mut self.log {
-            log.add(self.queue.get(id), &sent, 0, self.queue.in_driver());
-        }
+        self.driver.interrupts += u64::from(interrupts);
+        self.count_busy(self.now, done);
+        self.log_driver_commands(id, &times, interrupts);
         self.plan(done, Event::SynchronousEnd);
+    }
+
+    /// Logs a request without data and its commands.
+    pub(super) fn log_driver_commands(
+        &mut self,
+        id: RequestId,
+        commands: &[(Nanos, Nanos, (u16, u32))],
+        interrupts: u16,
+    ) {
+        if let Some(log) = &mut self.log {
+            log.add_without_data(self.queue.get(id), commands, interrupts, self.queue.in_driver());
+        }
     }
 
     pub(super) fn end_synchronous(&mut self) {
@@ -264,51 +316,18 @@ impl Simulation {
         }
         self.fetch();
     }
+}
 
-    /// Adds one request to the card's command queue.
-    fn queue_task(&mut self, id: RequestId, depth: u32) {
-        let host = &self.setup.host;
-        // CMD44 and CMD45 queue the task; CMD46 or CMD47 transfers its data when the bus is free.
-        let queued = self.now + Nanos(u64::from(host.fetch_ns) + 2 * u64::from(host.command_ns));
-        let start = queued.max(self.bus_free) + Nanos(u64::from(host.command_ns));
-        let request = self.queue.get(id);
-        let extent = extent(request);
-        let durability = if is_reliable(request) {
-            Durability::Programmed
-        } else {
-            Durability::Usual
-        };
-        let (data_end, ready) = if request.operation == Operation::Read {
-            let end = self.card.read(start, 0, &[extent]);
-            (end, end)
-        } else {
-            let times = self.card.write(start, 0, &[extent], durability);
-            (times.data_end, times.ready.max(times.data_end))
-        };
-        self.bus_free = data_end;
-        let host = &self.setup.host;
-        let done = ready
-            + Nanos(u64::from(host.interrupt_ns) + u64::from(host.wake_ns) + u64::from(host.complete_ns));
-        let sent = Sent {
-            at: start,
-            data_start: start,
-            done,
-            interrupts: 1,
-            with_cmd23: false,
-            requests: 1,
-        };
-        self.driver.busy_ns += between(start, data_end);
-        self.count_command(&[id], &sent);
-        self.plan(done, Event::Queued(id));
-        if self.queue.in_driver() < depth {
-            self.plan(queued, Event::Fetch);
-        } else {
-            self.idle = true;
-        }
+/// Durability that a write needs when it is acknowledged.
+pub(super) fn durability_of(request: &Request) -> Durability {
+    if is_reliable(request) {
+        Durability::Programmed
+    } else {
+        Durability::Usual
     }
 }
 
-fn extent(request: &Request) -> Extent {
+pub(super) fn extent(request: &Request) -> Extent {
     let placement = if request.flags.contains(RequestFlags::META) {
         Placement::Tagged
     } else if request.context > 0 {

@@ -18,6 +18,7 @@ use std::cmp::Reverse;
 use media::Nanos;
 use results::block_trace::RequestFlags;
 
+use super::task_queue::TaskQueue;
 use super::{Event, Setup, Simulation};
 use crate::block::{Bio, QueueRules, Request, RequestId, SchedulerKind, Unordered};
 use crate::error::CardError;
@@ -63,8 +64,6 @@ pub struct Next {
 #[derive(Debug)]
 pub struct Online {
     simulation: Simulation,
-    /// The card's time at the start, which is not zero if the card was filled before.
-    origin: Nanos,
 }
 
 /// The submitting task; it has no steps of its own.
@@ -120,19 +119,14 @@ impl Online {
         };
         let mut simulation = Simulation::new(&setup, vec![Box::new(Outside)])?;
         simulation.events.clear();
-        Ok(Self {
-            simulation,
-            origin: Nanos::ZERO,
-        })
+        Ok(Self { simulation })
     }
 
     /// Fills a range before the start, without using time. Call it before the first request.
     #[must_use]
     pub fn with_written(self, sector: u64, sectors: u64) -> Self {
-        let simulation = self.simulation.with_written(sector, sectors);
         Self {
-            origin: simulation.now,
-            simulation,
+            simulation: self.simulation.with_written(sector, sectors),
         }
     }
 
@@ -162,7 +156,6 @@ impl Online {
     /// waiting requests it is ordered as if it had arrived at `at`: the caller may report requests out of order.
     pub fn submit(&mut self, at: Nanos, bio: &Bio) -> Ticket {
         let simulation = &mut self.simulation;
-        let at = self.origin + at;
         // Processes deferred events first: they do not see this request.
         while simulation.next_event().is_some_and(|(time, _)| time < at) {
             simulation.handle_next();
@@ -183,12 +176,10 @@ impl Online {
     /// Processes all events up to `now`, and appends those of requests to `happenings`.
     pub fn advance(&mut self, now: Nanos, happenings: &mut Vec<Happening>) {
         let simulation = &mut self.simulation;
-        while simulation.due().is_some_and(|due| due <= self.origin + now) {
+        while simulation.due().is_some_and(|due| due <= now) {
             simulation.handle_next();
         }
-        let origin = self.origin;
-        let noted = simulation.happenings.iter_mut().flat_map(std::mem::take);
-        happenings.extend(noted.map(|happening| happening.since(origin)));
+        happenings.extend(simulation.happenings.iter_mut().flat_map(std::mem::take));
     }
 
     /// The next event, unless a request arrives before; `None` if nothing is in progress.
@@ -201,11 +192,13 @@ impl Online {
                 simulation.running.first().copied()
             }
             Event::SynchronousEnd => simulation.synchronous,
-            Event::Queued(id) => Some(id),
-            Event::Actor(_) => None,
+            Event::Prepared(id) | Event::TaskReady(id) | Event::TaskDone(id) | Event::BarrierDone(id) => {
+                Some(id)
+            }
+            Event::BusFree | Event::Timer | Event::Actor(_) => None,
         };
         Some(Next {
-            at: due.saturating_sub(self.origin),
+            at: due,
             owner: owner.map(|id| simulation.ticket(id)),
         })
     }
@@ -221,32 +214,14 @@ impl Online {
         simulation.under_way = None;
         simulation.synchronous = None;
         simulation.idle = true;
-        simulation.bus_free = Nanos::ZERO;
+        simulation.tasks_in_card = TaskQueue::default();
+        simulation.timer = None;
     }
 
     /// Results since the start.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        self.simulation.outcome(self.origin)
-    }
-}
-
-impl Happening {
-    /// The same event, with times relative to `origin`.
-    fn since(self, origin: Nanos) -> Self {
-        match self {
-            Self::Sent { tickets, programmed } => Self::Sent {
-                tickets,
-                programmed: programmed
-                    .into_iter()
-                    .map(|(unit, end)| (unit, end.saturating_sub(origin)))
-                    .collect(),
-            },
-            Self::Done { ticket, at } => Self::Done {
-                ticket,
-                at: at.saturating_sub(origin),
-            },
-        }
+        self.simulation.outcome()
     }
 }
 

@@ -77,6 +77,14 @@ impl Flash {
         }
     }
 
+    /// Sets the clock of idle flash to zero.
+    pub fn restart_clock(&mut self) {
+        self.array.restart_clock();
+        self.durable = Nanos::ZERO;
+        self.admitted = Nanos::ZERO;
+        self.waiting.clear();
+    }
+
     /// From here on records which units are programmed when.
     pub fn keep_record(&mut self) {
         self.programmed.get_or_insert_default();

@@ -266,6 +266,15 @@ impl Translation for Hybrid {
         self.newest(unit).is_some()
     }
 
+    fn restart_clock(&mut self) {
+        // No time is kept here.
+    }
+
+    fn pending_units(&self) -> u64 {
+        // A unit is a page.
+        0
+    }
+
     fn counters(&self) -> TranslationCounters {
         self.counters
     }

@@ -94,10 +94,32 @@ pub struct TranslationCounters {
 }
 
 impl TranslationCounters {
+    /// The part counted after `before` was taken.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            host_units: self.host_units - before.host_units,
+            padded_units: self.padded_units - before.padded_units,
+            copied_units: self.copied_units - before.copied_units,
+            map_units: self.map_units - before.map_units,
+            collections: self.collections - before.collections,
+            switch_merges: self.switch_merges - before.switch_merges,
+            partial_merges: self.partial_merges - before.partial_merges,
+            full_merges: self.full_merges - before.full_merges,
+            map_misses: self.map_misses - before.map_misses,
+        }
+    }
+
+    /// Units written to flash for any reason, including those that still wait for the rest of their page.
+    #[must_use]
+    pub const fn written_units(&self) -> u64 {
+        self.host_units + self.padded_units + self.copied_units + self.map_units
+    }
+
     /// Units written to flash per unit written by the host.
     #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
-        let written = self.host_units + self.padded_units + self.copied_units + self.map_units;
+        let written = self.written_units();
         (self.host_units > 0).then(|| results::nearest_f64(written) / results::nearest_f64(self.host_units))
     }
 }
@@ -130,6 +152,12 @@ pub trait Translation: Send {
 
     /// Whether a unit has data.
     fn is_mapped(&self, unit: u32) -> bool;
+
+    /// Forgets all times, when the card's clock is set to zero.
+    fn restart_clock(&mut self);
+
+    /// Units that have a slot in a page which is not programmed yet, because the page is not full.
+    fn pending_units(&self) -> u64;
 
     /// Counters of the layer.
     fn counters(&self) -> TranslationCounters;

@@ -368,6 +368,18 @@ impl Translation for PageMap {
         self.map.get(index(unit)).is_some_and(|slot| *slot != NONE)
     }
 
+    fn restart_clock(&mut self) {
+        self.ready.fill(Nanos::ZERO);
+        if let Some(collection) = &mut self.collection {
+            collection.restart_clock();
+        }
+    }
+
+    fn pending_units(&self) -> u64 {
+        let open = self.streams.iter().flatten();
+        open.map(|open| u64::from(open.filled % self.page_units)).sum()
+    }
+
     fn counters(&self) -> TranslationCounters {
         self.counters
     }

@@ -14,6 +14,10 @@ use crate::block::Bio;
 
 const PAGE_SECTORS: u64 = 8;
 
+/// Pages that a writer writes back at a time on a phone with 1 GB and Linux 3.0: one and a half times `ratelimit_pages`,
+/// which `writeback_set_ratelimit` limits to 1024 there.
+pub const WRITE_CHUNK_PAGES: u64 = 1536;
+
 /// A stream through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRules {
@@ -151,7 +155,7 @@ pub struct RandomFileRules {
     pub pages: u64,
     /// First sector of the first file.
     pub start: u64,
-    /// Pages that a thread dirties before it writes some back: 48 in Linux 3.0.
+    /// Pages that a thread dirties before it writes some back: [`WRITE_CHUNK_PAGES`] in Linux 3.0.
     pub batch: u64,
     /// Time to dirty a page.
     pub page_time: Nanos,

@@ -8,6 +8,7 @@ mod chain;
 mod direct;
 mod postmark;
 mod random;
+mod reader;
 mod trace;
 
 use media::Nanos;
@@ -15,11 +16,12 @@ use results::block_trace::{Operation, RequestFlags};
 
 use crate::block::Bio;
 
-pub use buffered::{JournalRules, RandomFileRules, StreamRules, random_files, stream};
+pub use buffered::{JournalRules, RandomFileRules, StreamRules, WRITE_CHUNK_PAGES, random_files, stream};
 pub use chain::chain;
 pub use direct::{DirectRules, Order, direct};
 pub use postmark::{PostmarkRules, postmark};
 pub use random::Random;
+pub use reader::{ReaderRules, background_reads};
 pub use trace::{Pace, TracedBio, replay};
 
 /// The state visible to a task.
@@ -63,6 +65,33 @@ pub trait Actor: Send {
     /// Whether the run waits for it.
     fn ground(&self) -> Ground {
         Ground::Fore
+    }
+}
+
+struct InContext {
+    actor: Box<dyn Actor>,
+    context: u8,
+}
+
+/// The task with all its writes in a context (1 to 15), as if its process used a context ID.
+#[must_use]
+pub fn in_context(actor: Box<dyn Actor>, context: u8) -> Box<dyn Actor> {
+    Box::new(InContext { actor, context })
+}
+
+impl Actor for InContext {
+    fn step(&mut self, view: &View) -> Step {
+        match self.actor.step(view) {
+            Step::Submit(bio) if bio.operation == Operation::Write && bio.context == 0 => Step::Submit(Bio {
+                context: self.context,
+                ..bio
+            }),
+            step => step,
+        }
+    }
+
+    fn ground(&self) -> Ground {
+        self.actor.ground()
     }
 }
 

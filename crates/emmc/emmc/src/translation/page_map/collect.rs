@@ -26,6 +26,12 @@ pub(super) struct Collection {
     read_end: Nanos,
 }
 
+impl Collection {
+    pub(super) fn restart_clock(&mut self) {
+        self.read_end = Nanos::ZERO;
+    }
+}
+
 impl PageMap {
     /// Called before the host takes `slots` slots: does the proportional share of garbage collection.
     pub(super) fn make_room(&mut self, flash: &mut Flash, slots: u32, now: Nanos) {

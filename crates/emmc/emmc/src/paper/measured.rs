@@ -1,0 +1,153 @@
+//! Results of the experiments in one world.
+
+use std::collections::BTreeMap;
+
+use results::block_trace::Operation;
+
+use super::loads::{Mixes, PaperScale, Wear};
+use super::world::World;
+use crate::block::SchedulerKind;
+use crate::error::CardError;
+use crate::outcome::Outcome;
+use crate::packing::{PackRules, Stop};
+use crate::simulation::DriverMode;
+use crate::workload::Order;
+
+/// The schedulers of the phone's kernel.
+pub(super) const KERNEL_3_0: [SchedulerKind; 3] =
+    [SchedulerKind::Cfq, SchedulerKind::Deadline, SchedulerKind::Noop];
+
+/// Number of experiments to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All rows of the tables and figures.
+    Rows,
+    /// Only what the claims compare.
+    Claims,
+}
+
+/// Outcomes of all experiments in one world.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub(super) sequential: BTreeMap<&'static str, Outcome>,
+    pub(super) by_pack: BTreeMap<u32, Outcome>,
+    pub(super) by_size: BTreeMap<u64, Outcome>,
+    pub(super) random: BTreeMap<(Wear, u32), Outcome>,
+    pub(super) google_drive: Outcome,
+    pub(super) app_install: Outcome,
+    /// By block groups of a flex group: hybrid, page map.
+    pub(super) flex: BTreeMap<u64, (Outcome, Outcome)>,
+    /// By name: one command at a time, command queue.
+    pub(super) queued: BTreeMap<&'static str, (Outcome, Outcome)>,
+}
+
+impl Measured {
+    /// Runs all experiments. Calls `progress` with the name of the next one.
+    ///
+    /// # Errors
+    /// If a card of the world cannot be built.
+    pub fn run(
+        world: &World,
+        scale: PaperScale,
+        mixes: &Mixes,
+        extent: Extent,
+        mut progress: impl FnMut(&str),
+    ) -> Result<Self, CardError> {
+        let all = extent == Extent::Rows;
+        progress("tio_seq by scheduler");
+        let sequential = KERNEL_3_0
+            .into_iter()
+            .map(|kind| {
+                Ok((
+                    kind.word(),
+                    world.tio_seq(scale, kind, PackRules::PHONE.max_requests)?,
+                ))
+            })
+            .collect::<Result<_, CardError>>()?;
+        progress("tio_seq by pack size");
+        let by_pack = (1..=8)
+            .filter(|most| all || [1, 2, 4, 8].contains(most))
+            .map(|most| Ok((most, world.tio_seq(scale, SchedulerKind::Cfq, most)?)))
+            .collect::<Result<_, CardError>>()?;
+        progress("granularity");
+        let by_size = (9..=23_u32)
+            .filter(|shift| all || [12, 13, 17, 21, 23].contains(shift))
+            .map(|shift| Ok((1 << shift, world.granularity(scale, 1 << shift)?)))
+            .collect::<Result<_, CardError>>()?;
+        progress("tio_rand by pack size");
+        let random = [1, 2, 4, 8, 16, 32, 62]
+            .into_iter()
+            .flat_map(|most| [(Wear::New, most), (Wear::Used, most)])
+            .filter(|(_, most)| all || [1, 8, 62].contains(most))
+            .map(|(wear, most)| Ok(((wear, most), world.tio_rand(scale, most, wear)?)))
+            .collect::<Result<_, CardError>>()?;
+        progress("real loads");
+        let (google_drive, app_install) = (world.mix(&mixes.google_drive)?, world.mix(&mixes.app_install)?);
+        progress("flex groups");
+        let flex = [1, 2, 4, 8, 16, 32, 64]
+            .into_iter()
+            .filter(|groups| all || *groups <= 2)
+            .map(|groups| {
+                let hybrid = world.flex(scale, &world.older, groups)?;
+                Ok((groups, (hybrid, world.flex(scale, &world.phone, groups)?)))
+            })
+            .collect::<Result<_, CardError>>()?;
+        progress("command queue");
+        let queued = QUEUE_LOADS
+            .into_iter()
+            .map(|(name, load)| {
+                let one = world.command_queue(scale, load, DriverMode::Packed(PackRules::OFF))?;
+                Ok((
+                    name,
+                    (
+                        one,
+                        world.command_queue(scale, load, DriverMode::CommandQueue(32))?,
+                    ),
+                ))
+            })
+            .collect::<Result<_, CardError>>()?;
+        Ok(Self {
+            sequential,
+            by_pack,
+            by_size,
+            random,
+            google_drive,
+            app_install,
+            flex,
+            queued,
+        })
+    }
+}
+
+/// Loads of the command queue.
+const QUEUE_LOADS: [(&str, (Operation, Order, u64)); 3] = [
+    ("random reads of 4 KiB", (Operation::Read, Order::Random, 8)),
+    (
+        "sequential reads of 512 KiB",
+        (Operation::Read, Order::Sequential, 1024),
+    ),
+    (
+        "sequential writes of 512 KiB",
+        (Operation::Write, Order::Sequential, 1024),
+    ),
+];
+
+/// Write throughput, MB/s.
+pub(super) fn mb_per_s(outcome: &Outcome) -> f64 {
+    outcome.write_mb_per_s().unwrap_or_default()
+}
+
+/// Read and write throughput, MB/s.
+pub(super) fn both_mb_per_s(outcome: &Outcome) -> f64 {
+    let bytes = outcome.reads.bytes + outcome.writes.bytes;
+    results::nearest_f64(bytes) * 1e3 / results::nearest_f64(outcome.elapsed_ns.max(1))
+}
+
+/// Share of packs (of at least two requests) that ended for one of these reasons.
+pub(super) fn share_of_packs(outcome: &Outcome, reasons: &[Stop]) -> f64 {
+    let ended: u64 = reasons.iter().map(|stop| outcome.driver.halts(*stop)).sum();
+    results::nearest_f64(ended) / results::nearest_f64(outcome.driver.packs.max(1))
+}
+
+/// The reasons of a full pack.
+pub(super) const FULL: [Stop; 3] = [Stop::FullCount, Stop::FullSectors, Stop::FullSegments];
