@@ -92,6 +92,8 @@ fn one_exhibit_of_the_paper_is_drawn_as_text_and_page() {
         "paper",
         "--scale",
         "10",
+        "--bands",
+        "off",
         "--only",
         "table 1",
         "--html",
@@ -132,4 +134,76 @@ fn a_card_is_not_attached_at_an_impossible_time_scale() {
         );
         assert!(!run.exists(), "{scale}");
     }
+}
+
+/// Two tasks with 16 reads each: the quantum limits each queue's part of the driver's queue while the other one is busy.
+#[test]
+fn the_quantum_of_cfq_changes_the_results() {
+    let elapsed = |quantum: &str| {
+        let record = json(&tidegate(&[
+            "emmc",
+            "run",
+            "--load",
+            "random-read",
+            "--tasks",
+            "2",
+            "--depth",
+            "16",
+            "--size",
+            "4m",
+            "--range",
+            "64m",
+            "--written",
+            "64m",
+            "--host",
+            "cqhci-hs400",
+            "--command-queue",
+            "32",
+            "--cfq-quantum",
+            quantum,
+            "--json",
+        ]));
+        record["samples"][0]["elapsed_ns"].as_u64().expect("a time")
+    };
+    let (small, large) = (elapsed("1"), elapsed("16"));
+    assert!(large < small, "{small} and {large} ns");
+}
+
+#[test]
+fn every_command_on_the_bus_is_listed_with_its_argument() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = folder.path().join("bus.jsonl");
+    let listed = |pack: &str| -> Vec<serde_json::Value> {
+        let options = ["--pack", pack, "--contexts", "3", "--commands", path(&list)];
+        let run = tidegate(&[&SMALL[..], &options[..]].concat());
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let text = std::fs::read_to_string(&list).expect("a list");
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON lines"));
+        lines.collect()
+    };
+    let contexts: std::collections::BTreeSet<u64> = listed("off")
+        .iter()
+        .filter(|command| command["command"] == 23)
+        .filter_map(|command| Some(command["argument"].as_u64()? >> 25 & 0xF))
+        .collect();
+    assert!(
+        [1, 2, 3].iter().all(|context| contexts.contains(context)),
+        "{contexts:?}"
+    );
+    let packed = listed("random");
+    let header = packed.iter().find_map(|command| command["pack_header"].as_str());
+    assert!(
+        header.is_some_and(|header| header.len() == 1024 && header.starts_with("0102")),
+        "{header:?}"
+    );
+}
+
+#[test]
+fn a_host_without_a_command_queue_is_refused_one() {
+    let refused = tidegate(&[&SMALL[..], &["--command-queue", "8"]].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("cqhci-hs400"), "{message}");
 }

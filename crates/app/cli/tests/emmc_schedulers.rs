@@ -9,7 +9,15 @@ use testkit::lab::Job;
 
 /// A device with one request at a time, each of 20 ms, and a scheduler with room for 128 waiting requests. fio keeps up to
 /// 64 of them waiting, reads and writes at random places, in bursts of 16.
+///
+/// One processor: two of them may take requests from the scheduler at the same time and pass each other on the way to the
+/// device.
 const SCRIPT: &str = r"
+other=/sys/devices/system/cpu/cpu1/online
+if [ -e $other ]; then
+    echo 0 >$other || exit 9
+    trap 'echo 1 >$other' EXIT
+fi
 modprobe null_blk nr_devices=1 queue_mode=2 submit_queues=1 hw_queue_depth=1 irqmode=2 completion_nsec=20000000 gb=1 || exit 2
 tries=100
 until [ -b /dev/nullb0 ]; do

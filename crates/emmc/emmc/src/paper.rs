@@ -12,7 +12,7 @@ mod loads;
 mod measured;
 mod world;
 
-pub use exhibits::{Exhibit, exhibits};
+pub use exhibits::{EXHIBITS, Exhibit, exhibits};
 pub use fit::{Fit, FitRules, Parameter, Residual, fit};
 pub use loads::{Mixes, PaperScale};
 pub use measured::{Extent, Measured};
@@ -93,11 +93,13 @@ pub struct Claim {
     pub verdict: Verdict,
 }
 
-/// Judges all claims: `base` was measured with the presets, the others with one number changed each.
+/// Judges all claims, or only those of one exhibit: `base` was measured with the presets, the others with one number
+/// changed each.
 #[must_use]
-pub fn judge(base: &Measured, variations: &[(String, Measured)]) -> Vec<Claim> {
+pub fn judge(base: &Measured, variations: &[(String, Measured)], only: Option<&str>) -> Vec<Claim> {
     let stated = claims::CLAIMS.iter().chain(&claims::QUEUE_CLAIMS);
-    stated.map(|stated| stated.judge(base, variations)).collect()
+    let wanted = stated.filter(|stated| only.is_none_or(|only| only == stated.exhibit));
+    wanted.map(|stated| stated.judge(base, variations)).collect()
 }
 
 #[cfg(test)]

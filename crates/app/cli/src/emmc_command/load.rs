@@ -4,8 +4,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use emmc::block::Bio;
 use emmc::workload::{
-    Actor, DirectRules, JournalRules, Order, Pace, PostmarkRules, RandomFileRules, StreamRules, TracedBio,
-    WRITE_CHUNK_PAGES, direct, in_context, postmark, random_files, replay, stream,
+    Actor, DirectRules, JournalRules, Order, Pace, PostmarkRules, RandomFileRules, ReaderRules, StreamRules,
+    TracedBio, WRITE_CHUNK_PAGES, background_reads, direct, in_context, postmark, random_files, replay,
+    stream,
 };
 use formats::{ReadOptions, TraceItem};
 use media::Nanos;
@@ -16,6 +17,9 @@ use crate::quantity::{parse_bytes, parse_nanos};
 
 /// Start of the data of loads with files, in sectors: after metadata and journal.
 const DATA_START: u64 = 1 << 19;
+
+/// Files that other programs read: first sector and sectors.
+const OTHER_FILES: (u64, u64) = (160 << 11, 96 << 11);
 
 /// Flags of the load.
 #[derive(Args, Debug)]
@@ -47,12 +51,18 @@ pub struct LoadArguments {
     /// Number of outstanding requests (direct loads, replay)
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Load")]
     pub depth: u32,
+    /// Number of tasks, each with its share of the bytes and with --depth requests (direct loads)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Load")]
+    pub tasks: u16,
     /// Number of block groups per flex group (postmark)
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=64), help_heading = "Load")]
     pub flex_groups: u64,
     /// Time between two journal commits caused by syncs of programs (tio loads); 0 for none
     #[arg(long, value_name = "DURATION", value_parser = parse_nanos, default_value = "5s", help_heading = "Load")]
     pub commit_every: Nanos,
+    /// Mean time between two reads of 16 KiB by other programs, in the background of the tio loads; 0 for none
+    #[arg(long, value_name = "DURATION", value_parser = parse_nanos, default_value = "0", help_heading = "Load")]
+    pub reads_every: Nanos,
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
@@ -95,7 +105,16 @@ impl LoadArguments {
                 self.pace(),
             )]);
         }
-        let actors = self.tasks(card_sectors)?;
+        let mut actors = self.tasks(card_sectors)?;
+        if self.reads_every > Nanos::ZERO && matches!(self.load, LoadWord::TioSeq | LoadWord::TioRand) {
+            actors.push(background_reads(ReaderRules {
+                every: self.reads_every,
+                sectors: 32,
+                start: OTHER_FILES.0,
+                range: OTHER_FILES.1,
+                seed: self.seed,
+            }));
+        }
         Ok(match contexts {
             0 => actors,
             _ => (0..)
@@ -175,17 +194,20 @@ impl LoadArguments {
                 self.block
             );
         }
-        Ok(vec![direct(DirectRules {
-            operation,
-            order,
-            sectors,
-            piece_sectors: 1024,
-            count: bytes / self.block,
-            start: 0,
-            range,
-            depth: self.depth,
-            seed: self.seed,
-        })])
+        let task = |number: u16| {
+            direct(DirectRules {
+                operation,
+                order,
+                sectors,
+                piece_sectors: 1024,
+                count: bytes / self.block / u64::from(self.tasks),
+                start: 0,
+                range,
+                depth: self.depth,
+                seed: self.seed + u64::from(number),
+            })
+        };
+        Ok((0..self.tasks).map(task).collect())
     }
 
     const fn pace(&self) -> Pace {

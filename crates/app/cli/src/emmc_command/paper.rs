@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use emmc::paper::{
-    Claim, Exhibit, Extent, Kind, Measured, Mixes, PaperScale, Verdict, World, exhibits, judge,
+    Claim, EXHIBITS, Exhibit, Extent, Kind, Measured, Mixes, PaperScale, Verdict, World, exhibits, judge,
 };
 use indicatif::ProgressBar;
 use report::{Column, html, table};
@@ -69,32 +69,24 @@ pub fn progress_bar() -> ProgressBar {
 
 /// Runs the command.
 pub fn run(arguments: &PaperArguments) -> Result<Finding> {
+    let only = arguments.only.as_deref().map(exhibit_named).transpose()?;
     let mixes = mixes(arguments.seed)?;
     let world = World::new(arguments.seed)?;
     let scale = PaperScale {
         permille: arguments.scale,
     };
     let bar = progress_bar();
-    let base = Measured::run(&world, scale, &mixes, Extent::Rows, |name| {
+    let base = Measured::run(&world, scale, &mixes, (Extent::Rows, only), |name| {
         bar.set_message(name.to_owned());
         bar.tick();
     })?;
-    let mut shown = exhibits(&base);
+    let shown = exhibits(&base, only);
     let variations = match arguments.bands {
-        OnOff::On => varied(&world, scale, &mixes, &bar)?,
+        OnOff::On => varied(&world, scale, &mixes, only, &bar)?,
         OnOff::Off => Vec::new(),
     };
     bar.finish_and_clear();
-    let mut claims = judge(&base, &variations);
-    if let Some(only) = &arguments.only {
-        let names: Vec<_> = shown.iter().map(|exhibit| exhibit.name).collect();
-        let letters = |name: &str| name.to_lowercase().replace([' ', '-', '_'], "");
-        shown.retain(|exhibit| letters(exhibit.name) == letters(only));
-        claims.retain(|claim| letters(claim.exhibit) == letters(only));
-        if shown.is_empty() {
-            anyhow::bail!("there is no {only:?}; known are: {}", expected(only, &names));
-        }
-    }
+    let claims = judge(&base, &variations, only);
     if let Some(path) = &arguments.html {
         output::write_result(path, &page(&shown, &claims))?;
     }
@@ -125,11 +117,19 @@ pub fn run(arguments: &PaperArguments) -> Result<Finding> {
     })
 }
 
+/// The exhibit with this name, in any case and with or without spaces.
+fn exhibit_named(name: &str) -> Result<&'static str> {
+    let letters = |name: &str| name.to_lowercase().replace([' ', '-', '_'], "");
+    let found = EXHIBITS.into_iter().find(|known| letters(known) == letters(name));
+    found.ok_or_else(|| anyhow!("there is no {name:?}; known are: {}", expected(name, &EXHIBITS)))
+}
+
 /// Measures all variations of the world, on all processors.
 fn varied(
     world: &World,
     scale: PaperScale,
     mixes: &Mixes,
+    only: Option<&str>,
     bar: &ProgressBar,
 ) -> Result<Vec<(String, Measured)>> {
     let left: Mutex<Vec<_>> = Mutex::new(World::variations().iter().enumerate().rev().collect());
@@ -139,7 +139,7 @@ fn varied(
         while let Some((place, variation)) = next() {
             bar.set_message(variation.name);
             let varied = world.varied(variation);
-            let measured = Measured::run(&varied, scale, mixes, Extent::Claims, |_| bar.tick())?;
+            let measured = Measured::run(&varied, scale, mixes, (Extent::Claims, only), |_| bar.tick())?;
             done.push((place, variation.name.to_owned(), measured));
         }
         Ok(done)

@@ -33,8 +33,8 @@ pub struct Measured {
     pub(super) by_pack: BTreeMap<u32, Outcome>,
     pub(super) by_size: BTreeMap<u64, Outcome>,
     pub(super) random: BTreeMap<(Wear, u32), Outcome>,
-    pub(super) google_drive: Outcome,
-    pub(super) app_install: Outcome,
+    /// The real loads, by name.
+    pub(super) real: BTreeMap<&'static str, Outcome>,
     /// By block groups of a flex group: hybrid, page map.
     pub(super) flex: BTreeMap<u64, (Outcome, Outcome)>,
     /// By name: one command at a time, command queue.
@@ -42,7 +42,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Runs all experiments. Calls `progress` with the name of the next one.
+    /// Runs the experiments for all exhibits, or only for one. Calls `progress` with the name of the next one.
     ///
     /// # Errors
     /// If a card of the world cannot be built.
@@ -50,13 +50,26 @@ impl Measured {
         world: &World,
         scale: PaperScale,
         mixes: &Mixes,
-        extent: Extent,
+        (extent, only): (Extent, Option<&str>),
         mut progress: impl FnMut(&str),
     ) -> Result<Self, CardError> {
         let all = extent == Extent::Rows;
-        progress("tio_seq by scheduler");
+        // The values of a parameter: all, only those of the claims, or none if no wanted exhibit has it.
+        let mut values = |exhibits: &[&str], rows: &[u32], compared: &[u32]| -> Vec<u32> {
+            if only.is_some_and(|only| !exhibits.contains(&only)) {
+                return Vec::new();
+            }
+            progress(exhibits.first().unwrap_or(&""));
+            if all { rows.to_vec() } else { compared.to_vec() }
+        };
+        let schedulers = values(
+            &["table 1", "table 2", "figure 10", "figure 11"],
+            &[0, 1, 2],
+            &[0, 1, 2],
+        );
         let sequential = KERNEL_3_0
             .into_iter()
+            .take(schedulers.len())
             .map(|kind| {
                 Ok((
                     kind.word(),
@@ -64,37 +77,47 @@ impl Measured {
                 ))
             })
             .collect::<Result<_, CardError>>()?;
-        progress("tio_seq by pack size");
-        let by_pack = (1..=8)
-            .filter(|most| all || [1, 2, 4, 8].contains(most))
-            .map(|most| Ok((most, world.tio_seq(scale, SchedulerKind::Cfq, most)?)))
-            .collect::<Result<_, CardError>>()?;
-        progress("granularity");
-        let by_size = (9..=23_u32)
-            .filter(|shift| all || [12, 13, 17, 21, 23].contains(shift))
+        let by_pack = values(
+            &["figure 8", "Linux 3.9"],
+            &[1, 2, 3, 4, 5, 6, 7, 8],
+            &[1, 2, 4, 8],
+        )
+        .into_iter()
+        .map(|most| Ok((most, world.tio_seq(scale, SchedulerKind::Cfq, most)?)))
+        .collect::<Result<_, CardError>>()?;
+        let shifts: Vec<u32> = (9..=23).collect();
+        let by_size = values(&["figure 7"], &shifts, &[12, 13, 17, 21, 23])
+            .into_iter()
             .map(|shift| Ok((1 << shift, world.granularity(scale, 1 << shift)?)))
             .collect::<Result<_, CardError>>()?;
-        progress("tio_rand by pack size");
-        let random = [1, 2, 4, 8, 16, 32, 62]
+        let random = values(
+            &["figure 12", "figure 13"],
+            &[1, 2, 4, 8, 16, 32, 62],
+            &[1, 8, 62],
+        )
+        .into_iter()
+        .flat_map(|most| [(Wear::New, most), (Wear::Used, most)])
+        .map(|(wear, most)| Ok(((wear, most), world.tio_rand(scale, most, wear)?)))
+        .collect::<Result<_, CardError>>()?;
+        let real = [
+            (GOOGLE_DRIVE, &mixes.google_drive),
+            (APP_INSTALL, &mixes.app_install),
+        ]
+        .into_iter()
+        .take(values(&["table 3", "figure 14"], &[0, 1], &[0, 1]).len())
+        .map(|(name, requests)| Ok((name, world.mix(requests)?)))
+        .collect::<Result<_, CardError>>()?;
+        let flex = values(&["figure 15"], &[1, 2, 4, 8, 16, 32, 64], &[1, 2])
             .into_iter()
-            .flat_map(|most| [(Wear::New, most), (Wear::Used, most)])
-            .filter(|(_, most)| all || [1, 8, 62].contains(most))
-            .map(|(wear, most)| Ok(((wear, most), world.tio_rand(scale, most, wear)?)))
-            .collect::<Result<_, CardError>>()?;
-        progress("real loads");
-        let (google_drive, app_install) = (world.mix(&mixes.google_drive)?, world.mix(&mixes.app_install)?);
-        progress("flex groups");
-        let flex = [1, 2, 4, 8, 16, 32, 64]
-            .into_iter()
-            .filter(|groups| all || *groups <= 2)
             .map(|groups| {
+                let groups = u64::from(groups);
                 let hybrid = world.flex(scale, &world.older, groups)?;
                 Ok((groups, (hybrid, world.flex(scale, &world.phone, groups)?)))
             })
             .collect::<Result<_, CardError>>()?;
-        progress("command queue");
         let queued = QUEUE_LOADS
             .into_iter()
+            .take(values(&["Linux 4.16"], &[0, 1, 2], &[0, 1, 2]).len())
             .map(|(name, load)| {
                 let one = world.command_queue(scale, load, DriverMode::Packed(PackRules::OFF))?;
                 Ok((
@@ -111,13 +134,16 @@ impl Measured {
             by_pack,
             by_size,
             random,
-            google_drive,
-            app_install,
+            real,
             flex,
             queued,
         })
     }
 }
+
+/// Names of the real loads.
+pub(super) const GOOGLE_DRIVE: &str = "GoogleDrive";
+pub(super) const APP_INSTALL: &str = "AppInstall";
 
 /// Loads of the command queue.
 const QUEUE_LOADS: [(&str, (Operation, Order, u64)); 3] = [

@@ -12,7 +12,7 @@ fn measured(world: &World) -> Measured {
         world,
         PaperScale { permille: 10 },
         &Mixes::default(),
-        Extent::Claims,
+        (Extent::Claims, None),
         |_| {},
     )
     .unwrap()
@@ -60,7 +60,7 @@ fn a_claim_is_open_only_if_an_assumption_decides() {
     world.phone.flash.capacity_bytes = 6 << 30;
     world.older.flash.capacity_bytes = 6 << 30;
     let base = measured(&world);
-    let claims = judge(&base, &[("nothing".to_owned(), base.clone())]);
+    let claims = judge(&base, &[("nothing".to_owned(), base.clone())], None);
     assert!(claims.iter().all(|claim| claim.verdict != Verdict::Open));
     let names: std::collections::BTreeSet<_> = claims.iter().map(|claim| claim.name).collect();
     assert_eq!(names.len(), claims.len(), "names are unique");
@@ -73,7 +73,7 @@ fn a_claim_is_open_only_if_an_assumption_decides() {
             .cloned()
             .unwrap()
     };
-    let open = flat(&judge(&base, &[("flat".to_owned(), other)]));
+    let open = flat(&judge(&base, &[("flat".to_owned(), other)], None));
     assert_eq!(open.band.0.to_bits(), 1.0_f64.to_bits());
     if open.found > 2.0 {
         assert_eq!(
@@ -81,7 +81,7 @@ fn a_claim_is_open_only_if_an_assumption_decides() {
             (Verdict::Open, vec!["flat".to_owned()])
         );
     }
-    assert_eq!(exhibits(&base).len(), 12);
+    assert_eq!(exhibits(&base, None).len(), 12);
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl World {
             host: HostFile::preset("mshci")?,
             dirty_bytes: 64 << 20,
             metadata_every: Nanos::from_millis(1000),
-            reads_every: Nanos::ZERO,
+            reads_every: Nanos::from_millis(100),
             commits_every: Nanos::from_millis(5000),
             seed,
         })
