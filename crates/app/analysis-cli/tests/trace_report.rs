@@ -39,6 +39,7 @@ fn stored(folder: &Path, name: &str, writes: u64, lost_records: u64) -> PathBuf 
         devices: Vec::new(),
         limitations: Vec::new(),
         lost_records,
+        refused: 0,
         ring_was_tight: false,
         complete: true,
     };

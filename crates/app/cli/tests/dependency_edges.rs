@@ -90,7 +90,8 @@ const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("bytes", &["formats"]),
     ("clap", &["analysis-cli", "cli", "judge", "programs"]),
     ("hkdf", &["ubifs"]),
-    ("io-uring", &["bench", "fuse"]),
+    // In `trace`, for its hostile programs only.
+    ("io-uring", &["bench", "fuse", "trace"]),
     ("parquet", &["formats"]),
     ("libbpf-rs", &["trace"]),
     ("axum", &["ui"]),

@@ -253,6 +253,7 @@ impl CommandLog {
                 }],
                 limitations: Vec::new(),
                 lost_records: self.left_out,
+                refused: 0,
                 ring_was_tight: false,
                 complete: self.left_out == 0,
             },

@@ -5,6 +5,7 @@
 WITH by_path AS (
     SELECT
         path,
+        volume,
         class,
         block_type,
         operation,
@@ -12,11 +13,11 @@ WITH by_path AS (
         COUNT(*) AS pieces,
         SUM(bytes) AS bytes
     FROM pieces
-    GROUP BY path, class, block_type, operation
+    GROUP BY path, volume, class, block_type, operation
 ),
 typed AS (
     SELECT
-        by_path.path AS path,
+        CASE WHEN by_path.path IS NOT NULL THEN CONCAT(by_path.volume, ' ', by_path.path) END AS file,
         CASE
             WHEN by_path.class = 'journal' THEN '(journal)'
             WHEN by_path.class = 'metadata' THEN '(metadata)'
@@ -35,7 +36,7 @@ counted AS (
     SELECT
         file_type,
         operation,
-        COUNT(DISTINCT path) AS files,
+        COUNT(DISTINCT file) AS files,
         SUM(requests) AS requests,
         SUM(pieces) AS pieces,
         SUM(bytes) AS bytes

@@ -1,10 +1,11 @@
 -- title: Hottest files
--- key: path
--- about: The 50 paths with most pieces of data read and written. Inodes: files that had this name one after the other,
--- about: told apart by inode and generation. Rewritten: written again at the same place on the device.
+-- key: path, volume
+-- about: The 50 paths with most pieces of data read and written, by file system (volume). Inodes: files that had this name
+-- about: one after the other, told apart by inode and generation. Rewritten: written again at the same place on the device.
 WITH file_pieces AS (
     SELECT
         path,
+        volume,
         operation,
         bytes,
         inode,
@@ -13,7 +14,7 @@ WITH file_pieces AS (
         end_byte,
         COALESCE(
             MAX(CASE WHEN operation = 'write' THEN end_byte END) OVER (
-                PARTITION BY path, trace_id, device, operation
+                PARTITION BY path, volume, trace_id, device, operation
                 ORDER BY start_byte, end_byte
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ),
@@ -25,6 +26,7 @@ WITH file_pieces AS (
 by_inode AS (
     SELECT
         path,
+        volume,
         inode,
         generation,
         COUNT(*) AS pieces,
@@ -40,11 +42,12 @@ by_inode AS (
             END
         ) AS rewritten_bytes
     FROM file_pieces
-    GROUP BY path, inode, generation
+    GROUP BY path, volume, inode, generation
 ),
 hottest AS (
     SELECT
         path,
+        volume,
         COUNT(*) AS inodes,
         SUM(pieces) AS pieces,
         SUM(read_pieces) AS read_pieces,
@@ -53,12 +56,13 @@ hottest AS (
         SUM(write_bytes) AS write_bytes,
         SUM(rewritten_bytes) AS rewritten_bytes
     FROM by_inode
-    GROUP BY path
-    ORDER BY pieces DESC, path
+    GROUP BY path, volume
+    ORDER BY pieces DESC, path, volume
     LIMIT 50
 )
 SELECT
     hottest.path AS path,
+    hottest.volume AS volume,
     file_types.file_type AS file_type,
     hottest.inodes AS inodes,
     hottest.read_pieces AS read_pieces,
@@ -68,4 +72,4 @@ SELECT
     hottest.rewritten_bytes AS rewritten_bytes
 FROM hottest
 LEFT JOIN file_types ON file_types.path = hottest.path
-ORDER BY hottest.pieces DESC, path
+ORDER BY hottest.pieces DESC, path, volume

@@ -1,8 +1,8 @@
 -- title: Short-lived files
--- key: path
--- about: Files that were created and deleted within the trace, by path, the 50 with most bytes written: what reached the
--- about: device for nothing. Lifetime is from create to delete, the mean of all files of that name. Fsyncs count
--- about: fdatasync too.
+-- key: path, volume
+-- about: Files that were created and deleted within the trace, by path and file system (volume), the 50 with most bytes
+-- about: written: what reached the device for nothing. Lifetime is from create to delete, the mean of all files of that
+-- about: name. Fsyncs count fdatasync too.
 WITH born AS (
     SELECT trace_id, file_system, inode, generation, MIN(time_ns) AS born_ns
     FROM events
@@ -31,6 +31,7 @@ written AS (
 )
 SELECT
     COALESCE(gone.path, written.path, '(unknown)') AS path,
+    born.file_system AS volume,
     COUNT(*) AS files,
     CAST(SUM(gone.gone_ns - born.born_ns) AS DOUBLE) / COUNT(*) AS mean_lifetime_ns,
     COALESCE(SUM(synced.fsyncs), 0) AS fsyncs,
@@ -48,6 +49,6 @@ LEFT JOIN written
     ON written.trace_id = born.trace_id AND written.file_system = born.file_system
     AND written.inode = born.inode AND written.generation = born.generation
 WHERE gone.gone_ns >= born.born_ns
-GROUP BY COALESCE(gone.path, written.path, '(unknown)')
-ORDER BY write_bytes DESC, path
+GROUP BY COALESCE(gone.path, written.path, '(unknown)'), born.file_system
+ORDER BY write_bytes DESC, path, volume
 LIMIT 50

@@ -321,6 +321,43 @@ fn a_file_that_was_made_and_deleted_is_listed_with_what_it_cost() {
 }
 
 #[test]
+fn the_same_path_on_two_file_systems_is_two_rows() {
+    let journal = "/db/x.db-journal";
+    let on_second = |mut request: Request| {
+        for file in request.runs.iter_mut().filter_map(|run| run.file.as_mut()) {
+            file.file_system.minor += 1;
+        }
+        request
+    };
+    let of_journal = file(7, journal);
+    let requests = [
+        of_journal(write_at(0, 800, 100, BlockType::Data)),
+        on_second(of_journal(write_at(1, 900, 200, BlockType::Data))),
+    ];
+    let mut events = Vec::new();
+    for minor in 0..2 {
+        for (kind, time_ns) in [(EventKind::Create, 50), (EventKind::Unlink, 500)] {
+            let mut event = event(kind, time_ns, 7, journal, 0);
+            event.file = event.file.map(|mut file| {
+                file.file_system.minor += minor;
+                file
+            });
+            events.push(event);
+        }
+    }
+    events.sort_by_key(|event| event.time_ns);
+    let folder = TempDir::new().unwrap();
+    let paths = [stored(folder.path(), "equal", &requests, &events)];
+    for name in ["hot_files", "short_lived_files"] {
+        let table = answer(&paths, name);
+        assert_eq!(table.rows.len(), 2, "{name}");
+        assert_ne!(table.rows[0][1], table.rows[1][1], "{name} tells them apart");
+    }
+    let kinds = answer(&paths, "file_kinds");
+    assert_eq!(kinds.number(&["SQLite journal", "write"], "files"), Some(2.0));
+}
+
+#[test]
 fn several_traces_are_one_report_and_a_trace_twice_is_refused() {
     let folder = TempDir::new().unwrap();
     let (one, two) = (generated(&folder, "one", 200), generated(&folder, "two", 300));

@@ -85,6 +85,7 @@ fn sample() -> BlockTrace {
             }],
             limitations: Vec::new(),
             lost_records: 0,
+            refused: 0,
             ring_was_tight: false,
             complete: true,
         },

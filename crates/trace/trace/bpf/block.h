@@ -20,7 +20,7 @@ static __always_inline void own_bio(struct walk *walk, struct bio *bio)
         struct iomap_dio *direct = private;
         struct kiocb *control = BPF_CORE_READ(direct, iocb);
         u64 place = BPF_CORE_READ(control, ki_pos) + BPF_CORE_READ(direct, size) - run->bytes;
-        own_direct(run, BPF_CORE_READ(control, ki_filp, f_inode), place);
+        own_direct(run, BPF_CORE_READ(control, ki_filp), place);
         return;
     }
     if ((config.legacy_direct && end == config.legacy_direct) ||
@@ -28,7 +28,7 @@ static __always_inline void own_bio(struct walk *walk, struct bio *bio)
         struct dio *direct = private;
         run->kind = RUN_MEMORY;
         if (bpf_core_type_exists(struct dio))
-            own_direct(run, BPF_CORE_READ(direct, inode), legacy_offset(direct, run->bytes));
+            own_direct(run, BPF_CORE_READ(direct, iocb, ki_filp), legacy_offset(direct, run->bytes));
         return;
     }
     if (config.xfs_log && end == config.xfs_log) {
@@ -55,7 +55,13 @@ static __always_inline void own_bio(struct walk *walk, struct bio *bio)
         if (inode) {
             run->kind = RUN_BTRFS;
             run->offset = BPF_CORE_READ(own, file_offset);
-            identify_with_path((void *)inode + bpf_core_field_offset(struct btrfs_inode, vfs_inode), run);
+            struct inode *own_inode = (void *)inode + bpf_core_field_offset(struct btrfs_inode, vfs_inode);
+            u64 entry = 0;
+            if (!walk->writes && BPF_CORE_READ(own_inode, i_nlink) > 1)
+                entry = called_entry((u64)own_inode);
+            identify_named(own_inode, run, entry);
+            if (walk->writes)
+                flag_mappings(own_inode, run);
             return;
         }
     }
@@ -101,6 +107,9 @@ int BPF_PROG(bio_queue, struct bio *bio)
     walk.done = bio->bi_iter.bi_bvec_done;
     walk.remaining = bio->bi_iter.bi_size;
     walk.writes = (bio->bi_opf & OPERATION_BITS) == OPERATION_WRITE;
+    walk.mark = now;
+    walk.waited_for = (config.waited_for && (u64)bio->bi_end_io == config.waited_for) ||
+                      (config.waited_for_too && (u64)bio->bi_end_io == config.waited_for_too);
     walk.device_holder = (u64)bio->bi_bdev->bd_holder;
     u32 bytes = walk.remaining;
     struct process_reference submitter;
@@ -128,13 +137,16 @@ int BPF_PROG(bio_queue, struct bio *bio)
     return 0;
 }
 
+/* A bio that ends without a request: of a device that has none, or refused (REQ_NOWAIT while the queue was full). Bios of
+ * requests are told as done with those, and the block layer clears the mark that leads here. */
 SEC("tp_btf/block_bio_complete")
 int BPF_PROG(bio_complete, struct request_queue *queue, struct bio *bio)
 {
     struct gendisk *disk = bio->bi_bdev->bd_disk;
     u32 device = disk_number(disk);
-    if (traced(device) < 0 || disk->queue->mq_ops)
+    if (traced(device) < 0)
         return 0;
+    bool without_requests = disk->queue->mq_ops == NULL;
     RESERVE(record, bio_done_record, RECORD_BIO_DONE);
     if (!record)
         return 0;
@@ -143,27 +155,9 @@ int BPF_PROG(bio_complete, struct request_queue *queue, struct bio *bio)
     record->bio = (u64)bio;
     record->sector = bio->bi_iter.bi_sector;
     record->status = bio->bi_status;
-    record->reserved = 0;
-    SUBMIT(record);
-    return 0;
-}
-
-SEC("tp_btf/block_bio_remap")
-int BPF_PROG(bio_remap, struct bio *bio, u32 from, u64 from_sector)
-{
-    u32 device = disk_number(bio->bi_bdev->bd_disk);
-    /* A partition's bio is moved within its own disk before it is queued. */
-    if (traced(device) < 0 || device >> 20 == from >> 20)
-        return 0;
-    RESERVE(record, remap_record, RECORD_REMAP);
-    if (!record)
-        return 0;
-    record->device = device;
-    record->bio = (u64)bio;
-    record->sector = bio->bi_iter.bi_sector;
-    record->from_device = from;
-    record->bytes = bio->bi_iter.bi_size;
-    record->from_sector = from_sector;
+    record->operation = bio->bi_opf;
+    record->bytes = without_requests ? 0 : bio->bi_iter.bi_size;
+    record->without_requests = without_requests;
     SUBMIT(record);
     return 0;
 }
@@ -275,6 +269,46 @@ int BPF_PROG(request_requeue, struct request *request)
     return 0;
 }
 
+/* A bio as it was given to the block layer: a part that was split off it leads to it. */
+static __always_inline u64 given_bio(u64 address)
+{
+    struct bio *bio = (void *)address;
+    if (config.chained && (u64)BPF_CORE_READ(bio, bi_end_io) == config.chained)
+        return (u64)BPF_CORE_READ(bio, bi_private);
+    return address;
+}
+
+struct chain {
+    u64 next;
+    u64 first;
+    u32 mark;
+    u32 count;
+};
+
+/* One record of the chain of a request's bios. */
+static long send_merged(u64 unused, struct chain *chain)
+{
+    if (!chain->next)
+        return 1;
+    RESERVE(record, merged_record, RECORD_MERGED);
+    if (!record)
+        return 1;
+    record->mark = chain->mark;
+    record->bio = chain->first;
+    for (int i = 0; i < MERGED_BIOS; i++) {
+        struct bio *bio = (void *)chain->next;
+        record->bios[i] = bio ? given_bio((u64)bio) : 0;
+        if (!bio)
+            continue;
+        chain->next = (u64)BPF_CORE_READ(bio, bi_next);
+        chain->count++;
+    }
+    SUBMIT(record);
+    return 0;
+}
+
+#define MAX_MERGED_RECORDS 4096
+
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(request_complete, struct request *request, u8 status, u32 bytes)
 {
@@ -286,10 +320,25 @@ int BPF_PROG(request_complete, struct request *request, u8 status, u32 bytes)
     /* Not issued: it was under way before the trace, or it is an empty flush that was answered by the device's own. */
     if (!slot || slot->request != (u64)request || !slot->issued_once)
         return 0;
+    bool in_one_step = slot->done == 0;
     slot->done += bytes;
     if (slot->done < slot->bytes)
         return 0;
     slot->issued_once = 0;
+    u64 now = bpf_ktime_get_ns();
+    struct chain chain = {.mark = now};
+    /* After a first step, its bios are no longer in the request. */
+    if (in_one_step && request->bio) {
+        struct bio *bio = request->bio;
+        u64 end = (u64)bio->bi_end_io;
+        chain.first = config.chained && end == config.chained ? (u64)bio->bi_private : (u64)bio;
+        chain.next = (u64)bio->bi_next;
+        if (chain.next) {
+            /* As for a walk: the verifier must not take the first step's state for that of all. */
+            bpf_probe_read_kernel(&chain, sizeof(chain), &chain);
+            bpf_loop(MAX_MERGED_RECORDS, send_merged, &chain, 0);
+        }
+    }
     /* The same request, used anew, starts without the times of this one. */
     slot->request = 0;
     __sync_fetch_and_add(&counters.in_flight[place], -1);
@@ -300,14 +349,15 @@ int BPF_PROG(request_complete, struct request *request, u8 status, u32 bytes)
     record->sector = slot->sector;
     record->inserted = slot->inserted;
     record->issued = slot->issued;
-    record->completed = bpf_ktime_get_ns();
+    record->completed = now;
     record->bytes = slot->bytes;
     record->operation = request->cmd_flags;
     record->status = status;
     record->in_flight = slot->in_flight;
     record->hardware_queue = slot->hardware_queue;
     record->requeues = slot->requeues;
-    __builtin_memset(record->reserved, 0, sizeof(record->reserved));
+    record->merged = chain.count;
+    record->bio = chain.first;
     SUBMIT(record);
     __sync_fetch_and_add(&counters.requests, 1);
     return 0;

@@ -13,14 +13,7 @@ static __always_inline void tell_of(u32 event, struct inode *inode, u64 number, 
     if (!is_traced_super(super))
         return;
     struct run who = {};
-    if (entry) {
-        identify(inode, &who);
-        remember_super(super);
-        who.dentry = entry;
-        send_path(entry);
-    } else {
-        identify_with_path(inode, &who);
-    }
+    identify_named(inode, &who, entry);
     struct process_reference process;
     current_process(&process);
     RESERVE(record, event_record, RECORD_EVENT);
@@ -34,7 +27,7 @@ static __always_inline void tell_of(u32 event, struct inode *inode, u64 number, 
     record->file_system = who.file_system;
     record->generation = who.generation;
     record->detail = 0;
-    record->reserved = 0;
+    record->flags = who.flags;
     record->process = process;
     SUBMIT(record);
 }
@@ -131,16 +124,38 @@ int BPF_PROG(ext4_unlink, struct dentry *entry, int result)
 {
     struct inode *inode = BPF_CORE_READ(entry, d_inode);
     if (!result && inode)
-        tell_of(EVENT_UNLINK, inode, BPF_CORE_READ(inode, i_ino), (u64)entry, BPF_CORE_READ(inode, i_nlink),
+        tell_of(EVENT_UNLINK, inode, BPF_CORE_READ(inode, i_ino), as_number(entry), BPF_CORE_READ(inode, i_nlink),
                 bpf_ktime_get_ns());
+    return 0;
+}
+
+/* A thread's unlink under way on f2fs: the entry that goes. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, u32);
+    __type(value, u64);
+} pending_unlinks SEC(".maps");
+
+SEC("tp_btf/f2fs_unlink_enter")
+int BPF_PROG(f2fs_unlink_start, struct inode *directory, struct dentry *entry)
+{
+    u32 tid = bpf_get_current_pid_tgid();
+    u64 address = as_number(entry);
+    if (is_traced_super(BPF_CORE_READ(directory, i_sb)))
+        bpf_map_update_elem(&pending_unlinks, &tid, &address, BPF_ANY);
     return 0;
 }
 
 SEC("tp_btf/f2fs_unlink_exit")
 int BPF_PROG(f2fs_unlink, struct inode *inode, int result)
 {
+    u32 tid = bpf_get_current_pid_tgid();
+    u64 *entry = bpf_map_lookup_elem(&pending_unlinks, &tid);
     if (!result && inode)
-        tell(EVENT_UNLINK, inode, BPF_CORE_READ(inode, i_nlink), bpf_ktime_get_ns());
+        tell_of(EVENT_UNLINK, inode, BPF_CORE_READ(inode, i_ino), entry ? *entry : 0, BPF_CORE_READ(inode, i_nlink),
+                bpf_ktime_get_ns());
+    bpf_map_delete_elem(&pending_unlinks, &tid);
     return 0;
 }
 
@@ -160,6 +175,7 @@ int BPF_PROG(xfs_unlink, struct xfs_inode *own)
 /* A thread's fsync under way. */
 struct pending_sync {
     u64 inode;
+    u64 entry;
     u64 start;
     u32 event;
     u32 reserved;
@@ -172,13 +188,20 @@ struct {
     __type(value, struct pending_sync);
 } pending_syncs SEC(".maps");
 
-static __always_inline void sync_starts(struct inode *inode, bool data_only)
+/* The name that an event of the running thread's call is of, if the inode has several. */
+static __always_inline u64 used_entry(struct inode *inode)
+{
+    return BPF_CORE_READ(inode, i_nlink) > 1 ? called_entry((u64)inode) : 0;
+}
+
+static __always_inline void sync_starts(struct inode *inode, u64 entry, bool data_only)
 {
     if (!is_traced_super(BPF_CORE_READ(inode, i_sb)))
         return;
     u32 tid = bpf_get_current_pid_tgid();
     struct pending_sync pending = {
         .inode = (u64)inode,
+        .entry = entry,
         .start = bpf_ktime_get_ns(),
         .event = data_only ? EVENT_FDATASYNC : EVENT_FSYNC,
     };
@@ -191,14 +214,16 @@ static __always_inline void sync_ends(void)
     struct pending_sync *pending = bpf_map_lookup_elem(&pending_syncs, &tid);
     if (!pending)
         return;
-    tell(pending->event, (void *)pending->inode, bpf_ktime_get_ns() - pending->start, pending->start);
+    struct inode *inode = (void *)pending->inode;
+    tell_of(pending->event, inode, BPF_CORE_READ(inode, i_ino), pending->entry, bpf_ktime_get_ns() - pending->start,
+            pending->start);
     bpf_map_delete_elem(&pending_syncs, &tid);
 }
 
 SEC("tp_btf/ext4_sync_file_enter")
 int BPF_PROG(ext4_sync_start, struct file *file, int data_only)
 {
-    sync_starts(BPF_CORE_READ(file, f_inode), data_only);
+    sync_starts(BPF_CORE_READ(file, f_inode), (u64)BPF_CORE_READ(file, f_path.dentry), data_only);
     return 0;
 }
 
@@ -212,7 +237,7 @@ int BPF_PROG(ext4_sync_end, struct inode *inode, int result)
 SEC("tp_btf/f2fs_sync_file_enter")
 int BPF_PROG(f2fs_sync_start, struct inode *inode)
 {
-    sync_starts(inode, false);
+    sync_starts(inode, used_entry(inode), false);
     return 0;
 }
 
@@ -227,15 +252,19 @@ int BPF_PROG(f2fs_sync_end, struct inode *inode)
 SEC("tp_btf/xfs_file_fsync")
 int BPF_PROG(xfs_sync, struct xfs_inode *own)
 {
-    if (bpf_core_type_exists(struct xfs_inode))
-        tell(EVENT_FSYNC, (void *)own + bpf_core_field_offset(struct xfs_inode, i_vnode), 0, bpf_ktime_get_ns());
+    if (!bpf_core_type_exists(struct xfs_inode))
+        return 0;
+    struct inode *inode = (void *)own + bpf_core_field_offset(struct xfs_inode, i_vnode);
+    tell_of(EVENT_FSYNC, inode, BPF_CORE_READ(inode, i_ino), used_entry(inode), 0, bpf_ktime_get_ns());
     return 0;
 }
 
 SEC("tp_btf/btrfs_sync_file")
 int BPF_PROG(btrfs_sync, struct file *file, int data_only)
 {
-    tell(data_only ? EVENT_FDATASYNC : EVENT_FSYNC, BPF_CORE_READ(file, f_inode), 0, bpf_ktime_get_ns());
+    struct inode *inode = BPF_CORE_READ(file, f_inode);
+    tell_of(data_only ? EVENT_FDATASYNC : EVENT_FSYNC, inode, BPF_CORE_READ(inode, i_ino),
+            (u64)BPF_CORE_READ(file, f_path.dentry), 0, bpf_ktime_get_ns());
     return 0;
 }
 
@@ -254,7 +283,7 @@ static __always_inline void tell_journal(u32 event, u32 file_system, u32 transac
     record->file_system = file_system;
     record->generation = 0;
     record->detail = detail;
-    record->reserved = 0;
+    record->flags = 0;
     record->process = process;
     SUBMIT(record);
 }
@@ -274,14 +303,13 @@ struct {
 } contributions SEC(".maps");
 
 /* Devices of jbd2's file systems that are traced, as jbd2 names them. */
-SEC("tp_btf/jbd2_handle_start")
-int BPF_PROG(handle_start, u32 device, u32 transaction, u32 type)
+static __always_inline void contributes(u32 device, u32 transaction, u32 type)
 {
     /* Partitions have numbers of their own; which are on traced disks is told by jbd2_start_commit. */
     u64 key = device;
     u8 *known = bpf_map_lookup_elem(&file_systems, &key);
     if (traced(device) < 0 && !known)
-        return 0;
+        return;
     struct contribution contribution = {
         .device = device,
         .transaction = transaction,
@@ -289,10 +317,24 @@ int BPF_PROG(handle_start, u32 device, u32 transaction, u32 type)
         .type = type,
     };
     if (bpf_map_lookup_elem(&contributions, &contribution))
-        return 0;
+        return;
     u8 yes = 1;
     bpf_map_update_elem(&contributions, &contribution, &yes, BPF_ANY);
     tell_journal(EVENT_CONTRIBUTION, device, transaction, type);
+}
+
+SEC("tp_btf/jbd2_handle_start")
+int BPF_PROG(handle_start, u32 device, u32 transaction, u32 type)
+{
+    contributes(device, transaction, type);
+    return 0;
+}
+
+/* A long operation goes on in the next transaction. */
+SEC("tp_btf/jbd2_handle_restart")
+int BPF_PROG(handle_restart, u32 device, u32 transaction, u32 type)
+{
+    contributes(device, transaction, type);
     return 0;
 }
 

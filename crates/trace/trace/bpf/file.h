@@ -25,12 +25,12 @@ struct {
     __type(value, struct entry_state);
 } names_sent SEC(".maps");
 
-static __attribute__((noinline)) int send_name(u64 entry, u64 parent, u64 hash_and_length)
+CHECKED_ONCE int send_name(u64 entry, u64 parent, u64 hash_and_length)
 {
     struct dentry *dentry = (void *)entry;
     RESERVE(record, name_record, RECORD_NAME);
     if (!record)
-        return 0;
+        return 1;
     u32 length = hash_and_length >> 32;
     record->dentry = entry;
     record->parent = parent;
@@ -43,27 +43,134 @@ static __attribute__((noinline)) int send_name(u64 entry, u64 parent, u64 hash_a
 }
 
 /* Sends the names from this entry up to the root that user space does not know. The record goes out before the map says
- * so: another processor that meets the entry meanwhile sends it a second time, but never refers to one not sent. */
-static __attribute__((noinline)) int send_path(u64 entry)
+ * so: another processor that meets the entry meanwhile sends it a second time, but never refers to one not sent. Returns
+ * the number of names that were lost. */
+CHECKED_ONCE int send_path(u64 entry)
 {
+    int lost = 0;
     for (int depth = 0; depth < MAX_DEPTH && entry; depth++) {
         struct dentry *dentry = (void *)entry;
         u64 parent = (u64)BPF_CORE_READ(dentry, d_parent);
         u64 hash_and_length = BPF_CORE_READ(dentry, d_name.hash_len);
         struct entry_state *known = bpf_map_lookup_elem(&names_sent, &entry);
         if (!known || known->parent != parent || known->hash_and_length != hash_and_length)
-            send_name(entry, parent, hash_and_length);
+            lost += send_name(entry, parent, hash_and_length);
         if (parent == entry)
             break;
         entry = parent;
     }
-    return 0;
+    return lost;
+}
+
+static __always_inline u64 entry_of(struct hlist_node *alias)
+{
+    return alias ? (u64)alias - bpf_core_field_offset(struct dentry, d_u.d_alias) : 0;
+}
+
+/* An entry that was removed while it was open stays with its inode, but is in no folder. */
+static __always_inline bool is_removed(u64 entry)
+{
+    return !BPF_CORE_READ((struct dentry *)entry, d_hash.pprev);
+}
+
+/* An entry of the inode: the first one that is in a folder, or else the first. */
+static __attribute__((noinline)) u64 entry_in_folder(u64 address)
+{
+    struct inode *inode = (void *)address;
+    struct hlist_node *first = BPF_CORE_READ(inode, i_dentry.first);
+    struct hlist_node *alias = first;
+    for (int i = 0; i < MAX_ALIASES && alias; i++) {
+        if (!is_removed(entry_of(alias)))
+            return entry_of(alias);
+        alias = BPF_CORE_READ(alias, next);
+    }
+    return entry_of(first);
 }
 
 static __always_inline u64 first_entry(struct inode *inode)
 {
+    return entry_in_folder((u64)inode);
+}
+
+/* Sends all names of an inode that has several, and which they are. Returns the number of records lost. */
+static __attribute__((noinline)) int send_aliases(u64 address, u32 file_system)
+{
+    struct inode *inode = (void *)address;
+    u64 entries[MAX_ALIASES] = {};
+    int lost = 0;
     struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
-    return alias ? (u64)alias - bpf_core_field_offset(struct dentry, d_u.d_alias) : 0;
+    for (int i = 0; i < MAX_ALIASES && alias; i++) {
+        entries[i] = entry_of(alias);
+        lost += send_path(entries[i]);
+        alias = BPF_CORE_READ(alias, next);
+    }
+    RESERVE(record, aliases_record, RECORD_ALIASES);
+    if (!record)
+        return lost + 1;
+    record->file_system = file_system;
+    record->inode = BPF_CORE_READ(inode, i_ino);
+    record->generation = BPF_CORE_READ(inode, i_generation);
+    record->reserved = 0;
+    __builtin_memcpy(record->dentries, entries, sizeof(entries));
+    SUBMIT(record);
+    return lost;
+}
+
+/* Threads of the kernel that work for a program, and have no call of their own: PF_IO_WORKER, PF_USER_WORKER. */
+#define PF_WORKERS 0x4010
+#define CALL_ARGUMENTS 3
+
+/* The entry of the file that descriptor `number` of the running thread is open on, if it is this inode; or 0. */
+static __always_inline u64 entry_of_descriptor(struct inode *inode, u64 number)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+    u64 file = 0;
+    if (!table || number >= BPF_CORE_READ(table, max_fds))
+        return 0;
+    struct file **files = BPF_CORE_READ(table, fd);
+    bpf_probe_read_kernel(&file, sizeof(file), files + number);
+    if (!file || BPF_CORE_READ((struct file *)file, f_inode) != inode)
+        return 0;
+    return (u64)BPF_CORE_READ((struct file *)file, f_path.dentry);
+}
+
+/* The name by which the running thread's system call works on this inode: that of the descriptor which the call was given.
+ * 0: it is in no such call, or was given descriptors of two names. */
+static __attribute__((noinline)) u64 called_entry(u64 address)
+{
+    struct inode *inode = (void *)address;
+    struct task_struct *task = bpf_get_current_task_btf();
+    if (task->flags & (PF_KTHREAD | PF_WORKERS))
+        return 0;
+    void *registers = (void *)bpf_task_pt_regs(task);
+    u64 arguments[CALL_ARGUMENTS] = {};
+    s64 call = -1;
+    if (bpf_core_field_exists(struct pt_regs___x86, orig_ax)) {
+        struct pt_regs___x86 *own = registers;
+        call = BPF_CORE_READ(own, orig_ax);
+        arguments[0] = BPF_CORE_READ(own, di);
+        arguments[1] = BPF_CORE_READ(own, si);
+        arguments[2] = BPF_CORE_READ(own, dx);
+    } else if (bpf_core_field_exists(struct pt_regs___arm64, syscallno)) {
+        struct pt_regs___arm64 *own = registers;
+        call = BPF_CORE_READ(own, syscallno);
+        bpf_core_read(arguments, sizeof(arguments), &own->regs);
+    }
+    if (call < 0 || call >= MAX_CALLS)
+        return 0;
+    u32 descriptors = config.descriptors[call & (MAX_CALLS - 1)];
+    u64 found = 0;
+    for (int i = 0; i < CALL_ARGUMENTS; i++) {
+        if (!(descriptors >> i & 1))
+            continue;
+        u64 entry = entry_of_descriptor(inode, (u32)arguments[i]);
+        if (found && entry && entry != found)
+            return 0;
+        if (entry)
+            found = entry;
+    }
+    return found;
 }
 
 /* Fills in who the inode is. False: it is on no traced device. */
@@ -84,15 +191,49 @@ static __always_inline bool identify(struct inode *inode, struct run *run)
     return true;
 }
 
-static __always_inline void identify_with_path(struct inode *inode, struct run *run)
+/* Fills in who the inode is and its name. `entry`: the name that was used; 0: not known, and where the inode has several
+ * the run says that it bears one of them. */
+static __always_inline void identify_named(struct inode *inode, struct run *run, u64 entry)
 {
     identify(inode, run);
     remember_super(BPF_CORE_READ(inode, i_sb));
-    if (BPF_CORE_READ(inode, i_nlink) == 0)
+    u32 links = BPF_CORE_READ(inode, i_nlink);
+    if (links == 0)
         run->flags |= RUN_DELETED;
-    run->dentry = first_entry(inode);
+    int lost = 0;
+    if (!entry && links > 1 && (run->mode & FORMAT_BITS) != FORMAT_DIRECTORY) {
+        run->flags |= RUN_ONE_OF_NAMES;
+        lost = send_aliases((u64)inode, run->file_system);
+    }
+    run->dentry = entry ? entry : first_entry(inode);
     if (run->dentry)
-        send_path(run->dentry);
+        lost += send_path(run->dentry);
+    if (lost)
+        run->flags |= RUN_NAME_LOST;
+}
+
+/* How often a file is mapped for stores, at most 2. A process that has stored to a page may do so again unseen. */
+static __always_inline u32 mappings_of(struct inode *inode)
+{
+    s32 count = BPF_CORE_READ(inode, i_mapping, i_mmap_writable.counter);
+    return count < 0 ? 0 : count > 2 ? 2 : count;
+}
+
+static __always_inline void flag_mappings(struct inode *inode, struct run *run)
+{
+    u32 mappings = mappings_of(inode);
+    if (mappings)
+        run->flags |= mappings > 1 ? RUN_MAPPED | RUN_MAPPED_OFTEN : RUN_MAPPED;
+}
+
+static __always_inline void identify_with_path(struct inode *inode, struct run *run)
+{
+    identify_named(inode, run, 0);
+}
+
+static __always_inline void identify_file(struct file *file, struct run *run)
+{
+    identify_named(BPF_CORE_READ(file, f_inode), run, (u64)BPF_CORE_READ(file, f_path.dentry));
 }
 
 #endif

@@ -49,8 +49,12 @@ struct task_struct {
     struct files_struct *files;
 };
 
+struct path {
+    struct dentry *dentry;
+};
 struct file {
     struct inode *f_inode;
+    struct path f_path;
 };
 struct fdtable {
     unsigned int max_fds;
@@ -60,10 +64,23 @@ struct files_struct {
     struct fdtable *fdt;
 };
 
+/* What a thread in a system call has in its registers, by architecture. */
+struct pt_regs___x86 {
+    unsigned long di;
+    unsigned long si;
+    unsigned long dx;
+    unsigned long orig_ax;
+};
+struct pt_regs___arm64 {
+    u64 regs[31];
+    s32 syscallno;
+};
+
 struct file_system_type {
-    const char *name;
+    int fs_flags;
 };
 struct super_block {
+    struct file_system_type *s_type;
     u32 s_dev;
     unsigned long s_magic;
     struct block_device *s_bdev;
@@ -75,8 +92,15 @@ struct hlist_node {
 struct hlist_head {
     struct hlist_node *first;
 };
+struct hlist_bl_node {
+    struct hlist_bl_node **pprev;
+};
+typedef struct {
+    int counter;
+} atomic_t;
 struct address_space {
     struct inode *host;
+    atomic_t i_mmap_writable;
 };
 struct inode {
     u16 i_mode;
@@ -85,6 +109,7 @@ struct inode {
     s64 i_size;
     u32 i_generation;
     struct super_block *i_sb;
+    struct address_space *i_mapping;
     struct hlist_head i_dentry;
 };
 
@@ -93,6 +118,7 @@ struct qstr {
     const unsigned char *name;
 };
 struct dentry {
+    struct hlist_bl_node d_hash;
     struct dentry *d_parent;
     struct qstr d_name;
     struct inode *d_inode;
@@ -112,7 +138,7 @@ struct folio {
     unsigned int _nr_pages;
     unsigned int _folio_nr_pages;
 };
-enum pageflags { PG_head = 6, PG_swapcache = 10 };
+enum pageflags { PG_uptodate = 2, PG_head = 6, PG_swapcache = 10 };
 enum req_flag_bits { __REQ_SWAP = 24 };
 
 struct gendisk {
@@ -141,6 +167,7 @@ struct bvec_iter {
     unsigned int bi_bvec_done;
 };
 struct bio {
+    struct bio *bi_next;
     struct block_device *bi_bdev;
     u32 bi_opf;
     u16 bi_ioprio;
@@ -159,6 +186,7 @@ struct request {
     int internal_tag;
     unsigned int __data_len;
     u64 __sector;
+    struct bio *bio;
 };
 
 struct kiocb {

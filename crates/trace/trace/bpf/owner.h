@@ -10,6 +10,8 @@
 #define PAGE_BYTES (1UL << PAGE_SHIFT)
 #define OPERATION_BITS 0xff
 #define OPERATION_WRITE 1
+/* A file system of this flag lives on a device. Memory of others never is what a bio moves. */
+#define FS_REQUIRES_DEV 1
 /* Pages of the largest bio there can be: 1 GiB. */
 #define MAX_STEPS (1 << 18)
 
@@ -56,12 +58,19 @@ static __always_inline struct folio *folio_of(u64 page)
     return (void *)(head & 1 ? head - 1 : page);
 }
 
-static __always_inline u64 pages_of(struct folio *folio, u64 page)
+static __always_inline u64 flags_of(struct folio *folio)
 {
     u64 flags = 0;
-    /* The flags are the first word of every page; what type they have changed. */
+    /* The first word of every page; what type it has changed. */
     bpf_probe_read_kernel(&flags, sizeof(flags), folio);
-    if (!(flags >> bpf_core_enum_value(enum pageflags, PG_head) & 1))
+    return flags;
+}
+
+#define HAS_FLAG(flags, name) ((flags) >> bpf_core_enum_value(enum pageflags, name) & 1)
+
+static __always_inline u64 pages_of(struct folio *folio, u64 page)
+{
+    if (!HAS_FLAG(flags_of(folio), PG_head))
         return 1;
     u64 pages = 1;
     if (bpf_core_field_exists(folio->_nr_pages))
@@ -83,6 +92,8 @@ struct walk {
     u32 position;           /* bytes of the bio */
     u32 remaining;
     u32 writes;
+    u32 mark;               /* low half of the bio's time */
+    u32 waited_for;         /* its caller waits for it: perhaps direct I/O of the device itself */
     u32 reserved;
     struct run run;
 };
@@ -92,20 +103,28 @@ static __always_inline void send_run(struct walk *walk)
     RESERVE(record, run_record, RECORD_RUN);
     if (!record)
         return;
-    record->reserved = 0;
+    record->mark = walk->mark;
     record->bio = walk->bio;
     record->run = walk->run;
     SUBMIT(record);
+}
+
+/* Whether a page of this file is in the bio as its caller's memory. A file in memory alone (tmpfs) is never written to a
+ * device by its own pages. A bio that its caller waits for fills a page of the cache only by a read, of a page that has no
+ * content yet: else it is a device's direct I/O from or to mapped memory. */
+static __always_inline bool is_memory(struct walk *walk, struct folio *folio, struct inode *inode)
+{
+    if (!(BPF_CORE_READ(inode, i_sb, s_type, fs_flags) & FS_REQUIRES_DEV))
+        return true;
+    return walk->waited_for && (walk->writes || HAS_FLAG(flags_of(folio), PG_uptodate));
 }
 
 /* Names the owner of a folio in walk->run. */
 static __always_inline void own_folio(struct walk *walk, struct folio *folio, u64 mapping)
 {
     struct run *run = &walk->run;
-    u64 flags = 0;
     if (!mapping || mapping & 3) {
-        bpf_probe_read_kernel(&flags, sizeof(flags), folio);
-        if (flags >> bpf_core_enum_value(enum pageflags, PG_swapcache) & 1)
+        if (HAS_FLAG(flags_of(folio), PG_swapcache))
             run->kind = RUN_SWAP;
         else
             run->kind = walk->device_holder ? RUN_MEMORY : RUN_RAW;
@@ -120,9 +139,17 @@ static __always_inline void own_folio(struct walk *walk, struct folio *folio, u6
         run->kind = walk->device_holder ? RUN_METADATA : RUN_RAW;
         return;
     }
+    if (is_memory(walk, folio, inode)) {
+        run->kind = HAS_FLAG(flags_of(folio), PG_swapcache) ? RUN_SWAP : walk->device_holder ? RUN_MEMORY : RUN_RAW;
+        return;
+    }
     run->kind = RUN_PAGES;
-    identify_with_path(inode, run);
+    u64 entry = 0;
+    if (!walk->writes && BPF_CORE_READ(inode, i_nlink) > 1)
+        entry = called_entry((u64)inode);
+    identify_named(inode, run, entry);
     if (walk->writes) {
+        flag_mappings(inode, run);
         u64 key = (u64)inode;
         bpf_map_delete_elem(&last_writes, &key);
     }
@@ -233,14 +260,15 @@ static __always_inline void own_journal(struct run *run, struct buffer_head *log
     u64 folio_bytes = pages_of(folio, (u64)folio) * PAGE_BYTES;
     run->flags |= RUN_HOME_IS_FILE;
     identify_with_path(inode, run);
+    flag_mappings(inode, run);
     run->offset = BPF_CORE_READ(folio, index) * PAGE_BYTES + (data & (folio_bytes - 1));
 }
 
-static __always_inline void own_direct(struct run *run, struct inode *inode, u64 offset)
+static __always_inline void own_direct(struct run *run, struct file *file, u64 offset)
 {
     run->kind = RUN_DIRECT;
     run->offset = offset;
-    identify_with_path(inode, run);
+    identify_file(file, run);
 }
 
 struct legacy_progress {

@@ -12,13 +12,15 @@ enum record_kind {
     RECORD_BIO = 1,         /* struct bio_record: given to the block layer */
     RECORD_RUN = 2,         /* struct run_record: a piece of the bio record that follows */
     RECORD_REQUEST = 3,     /* struct request_record: a request that is done */
-    RECORD_BIO_DONE = 4,    /* struct bio_done_record: a bio of a device without requests is done */
+    RECORD_BIO_DONE = 4,    /* struct bio_done_record: a bio ended without a request */
     RECORD_NAME = 5,        /* struct name_record: name and parent of a directory entry */
     RECORD_PROCESS = 6,     /* struct process_record */
     RECORD_WRITER = 7,      /* struct writer_record: a process made a range of a file dirty */
     RECORD_EVENT = 8,       /* struct event_record: life of files, journal */
-    RECORD_REMAP = 9,       /* struct remap_record: a bio went on to a lower device */
     RECORD_DRIVER = 10,     /* struct driver_record: a driver's command */
+    RECORD_MERGED = 11,     /* struct merged_record: further bios of the request record that follows */
+    RECORD_LOST = 12,       /* struct lost_record: records before this one were lost */
+    RECORD_ALIASES = 13,    /* struct aliases_record: the names of a file that has several */
 };
 
 enum run_kind {
@@ -47,6 +49,10 @@ enum run_flag {
     RUN_XATTR = 8,          /* content: block of extended attributes */
     RUN_DIRECTORY = 16,     /* content: block of a directory */
     RUN_JOURNAL_BLOCK = 32, /* content: jbd2's superblock */
+    RUN_MAPPED = 4,         /* data of a file that is mapped for stores, which are not seen */
+    RUN_MAPPED_OFTEN = 8,   /* it is, more than once */
+    RUN_ONE_OF_NAMES = 64,  /* the inode has several names, and which one was used is not known here */
+    RUN_NAME_LOST = 128,    /* a record of its name was lost */
 };
 
 struct process_reference {
@@ -91,7 +97,7 @@ struct bio_record {
 
 struct run_record {
     u32 kind;
-    u32 reserved;
+    u32 mark;               /* low half of the bio record's time: tells it from others at that address */
     u64 bio;
     struct run run;
 };
@@ -109,7 +115,18 @@ struct request_record {
     u32 in_flight;
     u16 hardware_queue;
     u16 requeues;
-    u32 reserved[3];
+    u32 merged;             /* number of further bios, named by merged records */
+    u64 bio;                /* its first bio as given to the block layer; 0: not known */
+};
+
+#define MERGED_BIOS 15
+
+/* Sent right before the request record with the same first bio and time. */
+struct merged_record {
+    u32 kind;
+    u32 mark;               /* low half of the request record's time of completion */
+    u64 bio;                /* the request's first */
+    u64 bios[MERGED_BIOS];  /* 0: no more */
 };
 
 struct bio_done_record {
@@ -117,9 +134,11 @@ struct bio_done_record {
     u32 device;
     u64 time;
     u64 bio;
-    u64 sector;
+    u64 sector;             /* of what was not done */
     u32 status;
-    u32 reserved;
+    u32 operation;
+    u32 bytes;              /* that were not done; of a device without requests 0 */
+    u32 without_requests;   /* the bio was done by such a device; else it was refused */
 };
 
 #define NAME_BYTES 256
@@ -149,7 +168,8 @@ struct writer_record {
     u32 generation;
     u8 by_kernel;
     u8 mapped;              /* dirtied without a write call that was seen */
-    u16 reserved;
+    u16 mappings;           /* of the file for stores, at most 2 */
+    u64 dentry;             /* the name written through; 0: not known */
     struct process_reference process;
 };
 
@@ -173,18 +193,26 @@ struct event_record {
     u32 file_system;
     u32 generation;
     u32 detail;             /* contribution: type of the handle */
-    u32 reserved;
+    u32 flags;              /* run_flag: RUN_NAME_LOST */
     struct process_reference process;
 };
 
-struct remap_record {
+struct lost_record {
     u32 kind;
-    u32 device;
-    u64 bio;
-    u64 sector;
-    u32 from_device;
-    u32 bytes;
-    u64 from_sector;
+    u32 reserved;
+    u64 time;
+    u64 lost;               /* so far */
+};
+
+#define MAX_ALIASES 8
+
+struct aliases_record {
+    u32 kind;
+    u32 file_system;
+    u64 inode;
+    u32 generation;
+    u32 reserved;
+    u64 dentries[MAX_ALIASES]; /* 0: no more */
 };
 
 enum driver_flag {
@@ -215,12 +243,14 @@ HAS_SIZE(run, 64);
 HAS_SIZE(bio_record, 136);
 HAS_SIZE(run_record, 80);
 HAS_SIZE(request_record, 72);
-HAS_SIZE(bio_done_record, 40);
+HAS_SIZE(merged_record, 136);
+HAS_SIZE(bio_done_record, 48);
 HAS_SIZE(name_record, 280);
 HAS_SIZE(process_record, 32);
-HAS_SIZE(writer_record, 64);
+HAS_SIZE(writer_record, 72);
 HAS_SIZE(event_record, 72);
-HAS_SIZE(remap_record, 40);
+HAS_SIZE(lost_record, 24);
+HAS_SIZE(aliases_record, 88);
 HAS_SIZE(driver_record, 56);
 
 #define MAX_DEVICES 8
@@ -245,9 +275,13 @@ struct configuration {
     u64 btrfs_super;
     u64 raw_direct;
     u64 raw_direct_async;
+    u64 waited_for;         /* bios that their caller waits for: the synchronous way of raw direct I/O, among others */
+    u64 waited_for_too;
+    u64 chained;            /* bios that are part of another one: split off it */
     u32 mmc_hosts[MAX_DEVICES]; /* of each device: number of its mmc host and 1, or 0 */
     u32 interrupts[MAX_DEVICES]; /* of each device: number of its host's interrupt and 1, or 0 */
     u8 counted_calls[MAX_CALLS];
+    u8 descriptors[MAX_CALLS]; /* by system call: bit n set: argument n is a descriptor that it moves data of */
 };
 
 /* Counters that user space reads. */
@@ -255,6 +289,7 @@ struct counters {
     u64 bios;
     u64 requests;
     u64 lost;
+    u64 lost_told;          /* of them, those that a lost record told of */
     u64 half_full;          /* records that found the ring over half full */
     u64 slots_taken_twice;
     u64 in_flight[MAX_DEVICES];

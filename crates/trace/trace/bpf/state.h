@@ -7,6 +7,18 @@
 
 #define PF_KTHREAD 0x00200000
 
+/* The verifier checks a global function by itself, not anew with each of its callers. Such functions take numbers; a
+ * pointer that the verifier knows is made one by as_number. */
+#define CHECKED_ONCE __attribute__((noinline))
+
+static __always_inline u64 as_number(void *pointer)
+{
+    u64 known = (u64)pointer;
+    u64 number = 0;
+    bpf_probe_read_kernel(&number, sizeof(number), &known);
+    return number;
+}
+
 const volatile struct configuration config SEC(".rodata.config") = {};
 struct counters counters = {};
 
@@ -30,8 +42,31 @@ static __always_inline void count_lost(void)
     __sync_fetch_and_add(&counters.lost, 1);
 }
 
+/* Goes before the next record that finds room, as that one may rest on records that were lost. 0: there was no room. */
+CHECKED_ONCE int send_lost(void)
+{
+    u64 lost = counters.lost;
+    struct lost_record *record = bpf_ringbuf_reserve(&ring, sizeof(struct lost_record), 0);
+    if (!record)
+        return 0;
+    record->kind = RECORD_LOST;
+    record->reserved = 0;
+    record->time = bpf_ktime_get_ns();
+    record->lost = lost;
+    bpf_ringbuf_submit(record, wakeup());
+    counters.lost_told = lost;
+    return 1;
+}
+
+static __always_inline void *reserve(u64 bytes)
+{
+    if (counters.lost != counters.lost_told && !send_lost())
+        return NULL;
+    return bpf_ringbuf_reserve(&ring, bytes, 0);
+}
+
 #define RESERVE(name, type, kind_word)                                                                                 \
-    struct type *name = bpf_ringbuf_reserve(&ring, sizeof(struct type), 0);                                            \
+    struct type *name = reserve(sizeof(struct type));                                                                  \
     if (!name)                                                                                                         \
         count_lost();                                                                                                  \
     else                                                                                                               \
@@ -95,6 +130,7 @@ struct last_write {
     u64 time;
     u32 tid;
     u32 generation;
+    u64 mapped;             /* not by a call: of such a range user space takes a part alone */
 };
 
 /* inode -> the dirty range that was sent last; forgotten when the inode is written to the device. */

@@ -21,13 +21,16 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
         .time = now,
         .tid = tid,
         .generation = BPF_CORE_READ(inode, i_generation),
+        .mapped = mapped,
     };
     struct last_write *before = bpf_map_lookup_elem(&last_writes, &key);
     if (before && before->tid == tid && before->generation == range.generation && before->first <= range.first &&
-        before->last >= range.last && now - before->time < TELL_AGAIN_NS)
+        before->last >= range.last && before->mapped <= range.mapped && now - before->time < TELL_AGAIN_NS)
         return;
     struct run who = {};
     identify(inode, &who);
+    /* Which of several names is told by the call; the only name needs no asking. */
+    u64 entry = BPF_CORE_READ(inode, i_nlink) > 1 ? called_entry(key) : first_entry(inode);
     struct process_reference process;
     current_process(&process);
     RESERVE(record, writer_record, RECORD_WRITER);
@@ -41,7 +44,8 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
     record->generation = who.generation;
     record->by_kernel = current_is_kernel();
     record->mapped = mapped;
-    record->reserved = 0;
+    record->mappings = mappings_of(inode);
+    record->dentry = entry;
     record->process = process;
     SUBMIT(record);
     bpf_map_update_elem(&last_writes, &key, &range, BPF_ANY);

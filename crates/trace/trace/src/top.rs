@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use results::block_trace::{Operation, Process, Request, Run};
+use results::block_trace::{DeviceNumber, Operation, Process, Request, Run};
 use results::{LatencyHistogram, nearest_f64};
 
 /// Maximum number of rows in one interval: about 30 MiB with their histograms.
@@ -38,6 +38,10 @@ pub struct Key {
     pub pid: Option<u32>,
     /// Its name.
     pub process: Option<Arc<str>>,
+    /// The device; `None` in a row of several.
+    pub device: Option<DeviceNumber>,
+    /// The file's file system, as `stat` gives it: paths are relative to its root.
+    pub file_system: Option<DeviceNumber>,
     /// Path from the file system's root.
     pub path: Option<Arc<str>>,
     /// Type of block; the operation for requests that move no data.
@@ -178,7 +182,7 @@ fn parts_of(request: &Request) -> Vec<(Key, u64)> {
 
 fn run_key(request: &Request, run: &Run) -> Key {
     let process = run.cause.as_ref().or(request.submitter.as_ref());
-    key(process, run.path.clone(), run.block_type.word())
+    key(request, process, Some(run), run.block_type.word())
 }
 
 fn whole_key(request: &Request) -> Key {
@@ -186,25 +190,23 @@ fn whole_key(request: &Request) -> Key {
     let process = first
         .and_then(|run| run.cause.as_ref())
         .or(request.submitter.as_ref());
-    key(
-        process,
-        first.and_then(|run| run.path.clone()),
-        request.operation.word(),
-    )
+    key(request, process, first, request.operation.word())
 }
 
-fn key(process: Option<&Arc<Process>>, path: Option<Arc<str>>, kind: &'static str) -> Key {
+fn key(request: &Request, process: Option<&Arc<Process>>, run: Option<&Run>, kind: &'static str) -> Key {
     Key {
         pid: process.map(|process| process.pid),
         process: process.map(|process| process.package.clone().unwrap_or_else(|| process.name.clone())),
-        path,
+        device: Some(request.device),
+        file_system: run.and_then(|run| run.file).map(|file| file.file_system),
+        path: run.and_then(|run| run.path.clone()),
         kind,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use results::block_trace::{BlockType, DeviceNumber, IoMode, RequestFlags};
+    use results::block_trace::{BlockType, FileIdentity, IoMode, RequestFlags};
 
     use super::*;
 
@@ -259,6 +261,26 @@ mod tests {
             .collect();
         assert_eq!(rows, [(Some(7), 1, 8192), (Some(8), 1, 8192)]);
         assert!((table.a_second(table.total.written_bytes) - 8192.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_same_path_on_two_file_systems_is_two_rows() {
+        let mut window = Window::default();
+        let on = |minor| {
+            let mut run = run(7, "/same", 4096);
+            let file_system = DeviceNumber { major: 7, minor };
+            run.file = Some(FileIdentity {
+                file_system,
+                inode: 12,
+                generation: 0,
+            });
+            run
+        };
+        window.add(&request(Operation::Write, 500, vec![on(0), on(1)]));
+        let mut elsewhere = request(Operation::Write, 500, vec![on(0)]);
+        elsewhere.device.minor += 1;
+        window.add(&elsewhere);
+        assert_eq!(window.take(Duration::from_secs(1), Order::Bytes).rows.len(), 3);
     }
 
     #[test]

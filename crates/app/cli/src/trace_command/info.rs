@@ -143,6 +143,15 @@ fn text(info: &Info) -> String {
         line("device", &words.join(", "));
     }
     line("lost", &format!("{} records", header.lost_records));
+    if header.refused > 0 {
+        line(
+            "refused",
+            &format!(
+                "{} I/Os, as the queue was full (NOWAIT); they are no requests",
+                header.refused
+            ),
+        );
+    }
     if header.ring_was_tight {
         line("ring", "was over half full at times");
     }

@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use results::block_trace::{BlockClass, Operation, Request};
 use serde::Serialize;
-use trace::block::{CaptureSpec, Captured};
+use trace::block::{CaptureSpec, Captured, ItemOrder};
 
 use super::capture_arguments::CaptureArguments;
 use super::record_file::RecordFile;
@@ -74,6 +74,7 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
         command: arguments.command.clone(),
         duration: arguments.duration,
         sync_at_end: arguments.sync,
+        order: ItemOrder::ByTime,
         host: Some(runner::environment::host()),
         source: programs::own_arguments().join(" "),
     };
@@ -128,6 +129,8 @@ pub struct TraceSummary {
     /// Bytes moved, by class of blocks.
     bytes_by_class: BTreeMap<&'static str, u64>,
     lost_records: u64,
+    /// I/Os that the block layer refused (`REQ_NOWAIT`); they moved nothing and are no requests.
+    refused: u64,
     complete: bool,
     limitations: Vec<String>,
 }
@@ -157,6 +160,7 @@ impl TraceSummary {
         self.requests = captured.requests;
         self.events = captured.events;
         self.lost_records = header.lost_records;
+        self.refused = header.refused;
         self.complete = header.complete;
         self.limitations = header
             .limitations
@@ -194,6 +198,12 @@ fn describe(summary: &TraceSummary, captured: &Captured) {
         .collect();
     if !classes.is_empty() {
         output::print_error(&classes.join(", "));
+    }
+    if summary.refused > 0 {
+        output::print_error(&format!(
+            "{} I/Os were refused as the queue was full (NOWAIT): they moved nothing, and are not counted above",
+            summary.refused
+        ));
     }
     for limitation in &summary.limitations {
         output::print_error(&format!("not in the trace: {limitation}"));

@@ -11,7 +11,7 @@ use programs::stop_on_signals;
 use results::block_trace::{Event, Request};
 use results::{nearest_f64, shown};
 use serde_json::json;
-use trace::block::{CaptureSpec, Sink};
+use trace::block::{CaptureSpec, ItemOrder, Sink};
 use trace::top::{Key, Order, Sums, Table, Window};
 
 use super::capture_arguments::CaptureArguments;
@@ -98,6 +98,7 @@ pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
         command: Vec::new(),
         duration: None,
         sync_at_end: false,
+        order: ItemOrder::AsCompleted,
         host: None,
         source: "tidegate trace top".to_owned(),
     };
@@ -114,6 +115,12 @@ pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
     live.screen = None;
     let captured =
         captured.map_err(|error| arguments.capture.explain(error).context("nothing can be shown"))?;
+    if captured.header.refused > 0 {
+        output::print_error(&format!(
+            "{} I/Os were refused as the queue was full (NOWAIT), and are not counted",
+            captured.header.refused
+        ));
+    }
     let lost = captured.header.lost_records;
     if lost > 0 {
         output::print_error(&format!(
@@ -226,18 +233,25 @@ fn text(table: &Table, size: Size) -> String {
     );
     let columns_of_file = size.columns.saturating_sub(COLUMNS_BEFORE_FILE);
     let lines = size.lines.saturating_sub(2);
+    let place = |key: &Key| (key.device, key.file_system);
+    let is_one_place = table
+        .rows
+        .iter()
+        .all(|(key, _)| place(key) == place(&table.rows[0].0));
     for (key, sums) in table.rows.iter().take(lines) {
         let _ = write!(
             text,
             "\n{} {}",
             numbers(table, key, sums),
-            shortened(key.path.as_deref().unwrap_or("-"), columns_of_file)
+            shortened(&file_of(key, is_one_place), columns_of_file)
         );
     }
     if let Some(beyond) = table.beyond.as_ref().filter(|_| table.rows.len() < lines) {
         let key = Key {
             pid: None,
             process: Some("(all others)".into()),
+            device: None,
+            file_system: None,
             path: None,
             kind: "-",
         };
@@ -245,6 +259,15 @@ fn text(table: &Table, size: Size) -> String {
     }
     let cut = text.lines().map(|line| line.chars().take(size.columns).collect());
     cut.collect::<Vec<String>>().join("\n")
+}
+
+/// Path of a row, after its file system's device number if the table has several.
+fn file_of(key: &Key, is_one_place: bool) -> String {
+    let path = key.path.as_deref().unwrap_or("-");
+    match key.file_system.or(key.device) {
+        Some(device) if !is_one_place => format!("{device} {path}"),
+        _ => path.to_owned(),
+    }
 }
 
 fn numbers(table: &Table, key: &Key, sums: &Sums) -> String {
@@ -299,6 +322,8 @@ fn document(table: &Table) -> serde_json::Value {
             let mut row = sums(of_row);
             row["pid"] = json!(key.pid);
             row["process"] = json!(key.process);
+            row["device"] = json!(key.device);
+            row["file_system"] = json!(key.file_system);
             row["file"] = json!(key.path);
             row["type"] = json!(key.kind);
             row
@@ -332,6 +357,8 @@ mod tests {
             let key = Key {
                 pid: Some(pid),
                 process: Some("a-name-of-more-than-sixteen".into()),
+                device: None,
+                file_system: None,
                 path: Some("/a/long/path/of/a/file/that/does/not/fit".into()),
                 kind: "data",
             };

@@ -47,6 +47,9 @@ pub struct TraceHeader {
     pub limitations: Vec<Limitation>,
     /// Records lost between the kernel and the recorder.
     pub lost_records: u64,
+    /// I/Os that ended without a request and moved nothing: refused because the queue was full (`REQ_NOWAIT`).
+    #[serde(default)]
+    pub refused: u64,
     /// Whether the ring buffer was ever more than half full.
     pub ring_was_tight: bool,
     /// Whether the trace ended as requested; an interrupted one is kept and marked.

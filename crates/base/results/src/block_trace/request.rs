@@ -117,6 +117,9 @@ pub struct Run {
     pub file: Option<FileIdentity>,
     /// Path when the request was made, from the file system's root; bytes that are not UTF-8 are written `\xNN`.
     pub path: Option<Arc<str>>,
+    /// The file has several names (hard links), `path` is one of them, and the one that was used is unknown.
+    #[serde(default)]
+    pub one_of_names: bool,
     /// Whether the file had already lost its last name when the request was made.
     pub deleted: bool,
     /// Offset in the file, bytes.
@@ -144,6 +147,7 @@ impl Run {
             detail: None,
             file: None,
             path: None,
+            one_of_names: false,
             deleted: false,
             file_offset: None,
             home_sector: None,

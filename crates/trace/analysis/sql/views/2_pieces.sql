@@ -1,5 +1,7 @@
 -- Runs of requests that move data: a piece of an I/O with one owner.
 -- The requests of a group are counted by their first piece, so that groups add up to all requests; bytes are exact.
+-- A path is relative to its file system's root: `volume` and path together name a file. It is the file system's number, or
+-- the device's where the source told no files.
 SELECT
     trace_id,
     request_id,
@@ -16,6 +18,7 @@ SELECT
     class,
     block_type,
     file_system,
+    COALESCE(file_system, device) AS volume,
     inode,
     generation,
     path,

@@ -82,6 +82,7 @@ pub fn header(name: &str, duration_ns: u64) -> TraceHeader {
             why: "the trace is generated above the driver".to_owned(),
         }],
         lost_records: 0,
+        refused: 0,
         ring_was_tight: false,
         complete: true,
     }

@@ -58,6 +58,7 @@ impl Assembly {
                 devices: Vec::new(),
                 limitations: Vec::new(),
                 lost_records: 0,
+                refused: 0,
                 ring_was_tight: false,
                 complete: true,
             },

@@ -156,6 +156,9 @@ pub fn run_cells<'a>(
         package,
         Cell::Word(run.cause_quality.word()),
         number_where("dirtied_ns", run.dirtied_ns)?,
+        run.path
+            .as_ref()
+            .map_or(Cell::Null, |_| Cell::Boolean(run.one_of_names)),
     ])
 }
 

@@ -57,7 +57,7 @@ impl Processes {
 
 type Text = Column<Arc<str>>;
 
-/// Defines the columns of a table; each field has its column's name. Tables of schema 1 lack some.
+/// Defines the columns of a table; each field has its column's name. Older tables lack some.
 macro_rules! columns {
     ($(#[$doc:meta])* $name:ident {
         $($kind:ty: $($column:ident)*;)*
@@ -217,7 +217,9 @@ columns! {
         Column<BlockType>: block_type;
         Column<DeviceNumber>: file_system;
         Column<CauseQuality>: cause_quality;
-    } since schema 2 {}
+    } since schema 2 {
+        Column<bool>: one_of_names;
+    }
 }
 
 impl Rows for RunRows {
@@ -233,6 +235,7 @@ impl Rows for RunRows {
                 detail: self.detail.where_known(row).cloned(),
                 file: file(&self.file_system, &self.inode, &self.generation, row)?,
                 path: self.path.where_known(row).cloned(),
+                one_of_names: self.one_of_names.where_known(row).is_some_and(|is_one| *is_one),
                 deleted: *self.deleted.at(row)?,
                 file_offset: self.file_offset.number_where_known(row)?,
                 home_sector: self.home_sector.number_where_known(row)?,

@@ -98,7 +98,7 @@ pub const REQUEST_COLUMNS: [Column; 40] = [
 ];
 
 /// Columns of `runs.parquet`, in order.
-pub const RUN_COLUMNS: [Column; 27] = [
+pub const RUN_COLUMNS: [Column; 28] = [
     column("trace_id", Text, Always),
     column("request_id", Int64, Always),
     column("run_index", Int64, Always),
@@ -126,6 +126,7 @@ pub const RUN_COLUMNS: [Column; 27] = [
     column("cause_package", Text, WhereKnown),
     column("cause_quality", Text, Always),
     column("dirtied_ns", Int64, WhereKnown),
+    column("one_of_names", Boolean, WhereKnown),
 ];
 
 /// Columns of `events.parquet`, in order.

@@ -33,6 +33,7 @@ pub fn header() -> TraceHeader {
             why: "the device has no scheduler".to_owned(),
         }],
         lost_records: 3,
+        refused: 0,
         ring_was_tight: true,
         complete: true,
     }
@@ -93,6 +94,7 @@ pub fn full_request(id: u64) -> Request {
                     generation: u32::MAX,
                 }),
                 path: Some("/data/a b/\\xff.db".into()),
+                one_of_names: true,
                 deleted: true,
                 file_offset: Some(21),
                 home_sector: Some(22),

@@ -14,18 +14,20 @@ use results::block_trace::{
 use super::classify;
 use super::layout::Layouts;
 use super::names::{Paths, Processes};
-use super::owners::Owners;
+use super::owners::{self, Owners};
 use super::record::{
-    BioRecord, EventRecord, RunPart, WriterRecord, device_number, event_kind, run_flag, run_kind,
+    AliasesRecord, BioRecord, EventRecord, MAX_ALIASES, RunPart, WriterRecord, device_number, event_kind,
+    run_flag, run_kind,
 };
 use super::request_flags;
+use super::transactions::Transactions;
 use super::writers::{Claim, Writer, Writers};
 
 const PAGE_BYTES: u64 = 4096;
 /// Maximum number of homes of logged blocks, and of block types, to remember.
 const MAX_BLOCKS: usize = 1 << 20;
-/// Transactions whose commits were not seen yet: there are two at a time, unless records are lost.
-const MAX_TRANSACTIONS: usize = 1 << 10;
+/// Maximum number of files with several names whose names are kept.
+const MAX_LINKED: usize = 1 << 14;
 
 /// Types of ext4 handles, by number.
 const HANDLE_TYPES: [&str; 13] = [
@@ -58,17 +60,16 @@ pub(crate) struct Attribution {
     pub start: u64,
     /// By device, the last owners of written sectors.
     owners: HashMap<u32, Owners>,
-    /// By file system and transaction, the contributing processes.
-    contributors: HashMap<(u32, u32), HashSet<Arc<Process>>>,
+    transactions: Transactions,
+    /// Directory entries of files that have several, as of their last request.
+    linked: HashMap<FileIdentity, [u64; MAX_ALIASES]>,
     /// By device and sector of a logged block's home.
     logged: HashMap<(u32, u64), Logged>,
     /// By device and sector, the type of a metadata block that was written.
     kinds: HashMap<(u32, u64), BlockType>,
     deleted: HashSet<FileIdentity>,
-    /// Number of owners, kinds and transactions dropped at the memory limit.
+    /// Number of times that kinds, logged blocks, deleted or linked files were dropped at the memory limit.
     forgotten: u64,
-    /// Renames that were noticed.
-    pub events: Vec<Event>,
 }
 
 impl Attribution {
@@ -80,7 +81,39 @@ impl Attribution {
     /// Number of owners, kinds and transactions dropped at the memory limit.
     pub(crate) fn forgotten(&self) -> u64 {
         let owners: u64 = self.owners.values().map(|owners| owners.forgotten).sum();
-        self.forgotten + owners
+        self.forgotten + owners + self.transactions.forgotten
+    }
+
+    /// Records were lost: drops all knowledge that one of them may have changed.
+    pub(crate) fn lose(&mut self) {
+        self.paths.lose();
+        self.writers.lose();
+        for owners in self.owners.values_mut() {
+            owners.lose();
+        }
+        self.transactions.lose();
+        self.linked.clear();
+        self.logged.clear();
+        self.kinds.clear();
+    }
+
+    /// Records the directory entries of a file that has several.
+    pub(crate) fn has_names(&mut self, record: &AliasesRecord) {
+        let file = FileIdentity {
+            file_system: device_number(record.file_system),
+            inode: record.inode,
+            generation: record.generation,
+        };
+        if self.linked.len() >= MAX_LINKED {
+            self.linked.clear();
+            self.forgotten += 1;
+        }
+        self.linked.insert(file, record.dentries);
+    }
+
+    /// Records the new path of a file that was renamed.
+    pub(crate) fn renamed(&mut self, file: FileIdentity, path: &Arc<str>) {
+        self.paths.note(file, path);
     }
 
     /// Records that a range of a file was dirtied.
@@ -99,6 +132,8 @@ impl Attribution {
             process: self.processes.get(record.process),
             quality,
             time: self.since_start(record.time),
+            through: record.dentry,
+            is_shared: record.mappings > 1,
         };
         // The cache writes whole pages: a write to one byte dirties its whole page.
         let start = record.position / PAGE_BYTES * PAGE_BYTES;
@@ -122,13 +157,15 @@ impl Attribution {
             inode: record.inode,
             generation: record.generation,
         });
-        // Removing one of several names of a file is not a rename.
         let path = match file {
+            // Its other names remain.
             Some(file) if record.event == event_kind::UNLINK && record.value > 0 => {
                 self.paths.path(file, record.dentry)
             }
-            Some(file) => self.sighted(file, record.dentry, self.since_start(record.time)),
-            None => None,
+            Some(file) if record.flags & u32::from(run_flag::NAME_LOST) == 0 => {
+                self.paths.sighted(file, record.dentry)
+            }
+            _ => None,
         };
         let mut name = None;
         let kind = match record.event {
@@ -155,16 +192,8 @@ impl Attribution {
             }
             EventKind::Contribution => {
                 let transaction = u32::try_from(record.value).unwrap_or(0);
-                if self.contributors.len() >= MAX_TRANSACTIONS {
-                    self.contributors.clear();
-                    self.forgotten += 1;
-                }
-                let contributors = self.contributors.entry((record.file_system, transaction));
-                let contributors = contributors.or_default();
-                // Only one that was the only one is asked for.
-                if contributors.len() < 2 {
-                    contributors.insert(process.clone());
-                }
+                self.transactions
+                    .contributed(record.file_system, transaction, Arc::clone(&process));
                 let handle = usize::try_from(record.detail)
                     .ok()
                     .and_then(|at| HANDLE_TYPES.get(at));
@@ -172,7 +201,7 @@ impl Attribution {
             }
             EventKind::Commit => {
                 let transaction = u32::try_from(record.value).unwrap_or(0);
-                self.contributors.remove(&(record.file_system, transaction));
+                self.transactions.committed(record.file_system, transaction);
             }
             _ => {}
         }
@@ -240,11 +269,14 @@ impl Attribution {
             run.file = Some(file);
             run.file_offset = Some(part.offset);
             run.deleted = part.flags & run_flag::DELETED != 0;
-            run.path = self.sighted(file, part.dentry, self.since_start(bio.time));
+            if part.flags & run_flag::NAME_LOST == 0 {
+                run.path = self.paths.sighted(file, part.dentry);
+                run.one_of_names = part.flags & run_flag::ONE_OF_NAMES != 0 && run.path.is_some();
+            }
         }
         match part.kind {
             run_kind::PAGES | run_kind::BTRFS if operation == Operation::Write && names_file => {
-                return self.written_pages(run, bio, submitter, runs);
+                return self.written_pages(run, bio, part.flags, submitter, runs);
             }
             run_kind::JOURNAL | run_kind::JOURNAL_CONTROL => self.journal(&mut run, bio, part),
             run_kind::METADATA => self.metadata(&mut run, bio, operation, submitter),
@@ -254,7 +286,14 @@ impl Attribution {
     }
 
     /// Adds data of the page cache: each page belongs to its last writer.
-    fn written_pages(&mut self, run: Run, bio: &BioRecord, submitter: Arc<Process>, runs: &mut Vec<Run>) {
+    fn written_pages(
+        &mut self,
+        run: Run,
+        bio: &BioRecord,
+        flags: u8,
+        submitter: Arc<Process>,
+        runs: &mut Vec<Run>,
+    ) {
         let (Some(file), Some(offset)) = (run.file, run.file_offset) else {
             runs.push(run);
             return;
@@ -264,10 +303,13 @@ impl Attribution {
             piece.sector = run.sector + (from - offset) / 512;
             piece.bytes = to - from;
             piece.file_offset = Some(from);
+            if let Some(writer) = &writer {
+                self.name_by(&mut piece, writer.through);
+            }
             match writer {
                 Some(writer) => {
+                    piece.cause_quality = self.quality(file, &writer, flags);
                     piece.cause = Some(writer.process);
-                    piece.cause_quality = writer.quality;
                     piece.dirtied_ns = Some(writer.time);
                 }
                 None if bio.by_kernel == 0 => {
@@ -281,12 +323,35 @@ impl Attribution {
         self.writers.written_out(file, offset, offset + run.bytes);
     }
 
+    /// The quality of a page's writer. Stores to a page that is mapped and dirty are not seen: with several processes that
+    /// may have stored, it is only one that wrote to the file.
+    fn quality(&self, file: FileIdentity, writer: &Writer, flags: u8) -> CauseQuality {
+        let is_mapped = flags & run_flag::MAPPED != 0;
+        let by_several = flags & run_flag::MAPPED_OFTEN != 0 || is_mapped && self.writers.are_several(file);
+        if by_several || writer.is_shared {
+            CauseQuality::Inode
+        } else {
+            writer.quality
+        }
+    }
+
+    /// Names a piece of a file with several names by the one that was written through, if it is known and still there.
+    fn name_by(&mut self, run: &mut Run, through: u64) {
+        let Some(file) = run.file.filter(|_| run.one_of_names && through != 0) else {
+            return;
+        };
+        let is_there = |entries: &[u64; MAX_ALIASES]| entries.contains(&through);
+        if self.linked.get(&file).is_some_and(is_there)
+            && let Some(path) = self.paths.path(file, through)
+        {
+            run.path = Some(path);
+            run.one_of_names = false;
+        }
+    }
+
     fn journal(&mut self, run: &mut Run, bio: &BioRecord, part: &RunPart) {
         run.transaction = (part.transaction != 0).then_some(u64::from(part.transaction));
-        let contributors = self.contributors.get(&(part.file_system, part.transaction));
-        let only = contributors
-            .filter(|all| all.len() == 1)
-            .and_then(|all| all.iter().next().cloned());
+        let only = self.transactions.only_one(part.file_system, part.transaction);
         if let Some(process) = &only {
             run.cause = Some(process.clone());
             run.cause_quality = CauseQuality::Transaction;
@@ -305,8 +370,9 @@ impl Attribution {
                     .into_iter()
                     .next()
             {
+                self.name_by(run, writer.through);
+                run.cause_quality = self.quality(file, &writer, part.flags);
                 run.cause = Some(writer.process);
-                run.cause_quality = writer.quality;
                 run.dirtied_ns = Some(writer.time);
                 self.writers.journalled(file, offset, offset + run.bytes);
             }
@@ -353,23 +419,6 @@ impl Attribution {
         }
         self.kinds.insert((device, sector), kind);
     }
-
-    /// The current path of a file. If it differs from the last one, the rename is recorded as an event.
-    fn sighted(&mut self, file: FileIdentity, dentry: u64, time_ns: u64) -> Option<Arc<str>> {
-        let path = self.paths.path(file, dentry)?;
-        if let Some(_before) = self.paths.note(file, &path) {
-            self.events.push(Event {
-                time_ns,
-                kind: EventKind::Rename,
-                process: None,
-                file: Some(file),
-                path: Some(path.clone()),
-                name: None,
-                value: 0,
-            });
-        }
-        Some(path)
-    }
 }
 
 /// Sets the submitter as the cause: exact for reads and direct I/O of a user's process.
@@ -388,13 +437,14 @@ fn asked_by(run: &mut Run, bio: &BioRecord, operation: Operation, submitter: Arc
     };
 }
 
-/// Runs in the order of their sectors that cover the whole; a piece whose record was lost is unknown.
+/// Runs in the order of their sectors that cover the whole; a piece whose record was lost, or that another one overlaps, is
+/// unknown.
 fn without_gaps(runs: Vec<Run>, sector: u64, bytes: u64) -> Vec<Run> {
     let end = sector + bytes.div_ceil(512);
     let mut whole = Vec::with_capacity(runs.len());
     let mut at = sector;
     for run in runs {
-        if run.bytes == 0 {
+        if run.bytes == 0 || run.sector < at || owners::end(&run) > end {
             continue;
         }
         if run.sector > at {

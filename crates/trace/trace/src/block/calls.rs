@@ -1,4 +1,4 @@
-//! System calls that are counted: those handled by a file system, by number and name.
+//! System calls by number: those that are counted, with their names, and those that work on descriptors.
 
 /// Number and name of each.
 pub(crate) const COUNTED: &[(libc::c_long, &str)] = &[
@@ -39,6 +39,34 @@ pub(crate) const COUNTED: &[(libc::c_long, &str)] = &[
     (libc::SYS_rename, "rename"),
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     (libc::SYS_renameat, "renameat"),
+];
+
+const FIRST: u8 = 1;
+const FIRST_AND_SECOND: u8 = 0b11;
+const FIRST_AND_THIRD: u8 = 0b101;
+
+/// Calls that move, sync or change data of descriptors: number, and the bits of the arguments that are descriptors.
+pub(crate) const DESCRIPTORS: &[(libc::c_long, u8)] = &[
+    (libc::SYS_read, FIRST),
+    (libc::SYS_pread64, FIRST),
+    (libc::SYS_readv, FIRST),
+    (libc::SYS_preadv, FIRST),
+    (libc::SYS_preadv2, FIRST),
+    (libc::SYS_write, FIRST),
+    (libc::SYS_pwrite64, FIRST),
+    (libc::SYS_writev, FIRST),
+    (libc::SYS_pwritev, FIRST),
+    (libc::SYS_pwritev2, FIRST),
+    (libc::SYS_readahead, FIRST),
+    (libc::SYS_fadvise64, FIRST),
+    (libc::SYS_fsync, FIRST),
+    (libc::SYS_fdatasync, FIRST),
+    (libc::SYS_sync_file_range, FIRST),
+    (libc::SYS_ftruncate, FIRST),
+    (libc::SYS_fallocate, FIRST),
+    (libc::SYS_sendfile, FIRST_AND_SECOND),
+    (libc::SYS_splice, FIRST_AND_THIRD),
+    (libc::SYS_copy_file_range, FIRST_AND_THIRD),
 ];
 
 /// Name of a counted call.

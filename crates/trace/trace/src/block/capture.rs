@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -20,15 +21,18 @@ use super::order::Item;
 use super::programs::Setup;
 use super::record::{MAX_DEVICES, ProcessReference, Record, kernel_device};
 use super::regions::regions;
+use super::renames::Renames;
 use super::ring::{self, Chunk};
 use super::source::Source;
-use super::{CaptureSpec, Captured, Sink};
+use super::{CaptureSpec, Captured, ItemOrder, Sink};
 
 const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
 /// Interval of checks for the end of the trace.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time to wait for requests in flight at the end.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Readings of both clocks at the start.
+const CLOCK_READINGS: usize = 5;
 /// Maximum number of names that the scan at the start visits.
 const MAX_SEEDS: usize = 200_000;
 
@@ -97,6 +101,7 @@ struct Session<'a> {
     header: TraceHeader,
     source: Source,
     joiner: Joiner,
+    renames: Option<Renames>,
     started: Instant,
     requests: u64,
     events: u64,
@@ -109,11 +114,9 @@ impl<'a> Session<'a> {
         source: Source,
         mut attribution: Attribution,
     ) -> Self {
-        let now = clock_gettime(ClockId::Monotonic);
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-        attribution.start = seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0);
-        let header = TraceHeader {
+        let (start, since_epoch) = both_clocks();
+        attribution.start = start;
+        let mut header = TraceHeader {
             schema: BLOCK_TRACE_SCHEMA,
             source: spec.source.clone(),
             method: source.method(),
@@ -123,15 +126,22 @@ impl<'a> Session<'a> {
             devices,
             limitations: source.limitations(),
             lost_records: 0,
+            refused: 0,
             ring_was_tight: false,
             complete: true,
         };
-        let joiner = Joiner::new(attribution, source.flags(), std::process::id());
+        let in_order = spec.order == ItemOrder::ByTime;
+        let joiner = Joiner::new(attribution, source.flags(), std::process::id(), in_order);
+        let renames = Renames::watch(&header.devices);
+        let renames = renames
+            .map_err(|limitation| header.limitations.push(limitation))
+            .ok();
         Self {
             spec,
             header,
             source,
             joiner,
+            renames,
             started: Instant::now(),
             requests: 0,
             events: 0,
@@ -166,7 +176,7 @@ impl<'a> Session<'a> {
                 header: self.header,
                 requests: self.requests,
                 events: self.events,
-                own_requests: self.joiner.own_requests,
+                own_requests: self.joiner.untold.own,
                 command_status,
             })
         })
@@ -262,6 +272,7 @@ impl<'a> Session<'a> {
         sink: &mut dyn Sink,
         time: Duration,
     ) -> Result<(), CaptureError> {
+        self.take_renames();
         match chunks.recv_timeout(time) {
             Ok(chunk) => self.take(&chunk, sink),
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -270,6 +281,28 @@ impl<'a> Session<'a> {
                 step: "reading the ring".to_owned(),
                 source: io::Error::from(io::ErrorKind::BrokenPipe),
             }),
+        }
+    }
+
+    /// Adds the renames of which the kernel has notified since.
+    fn take_renames(&mut self) {
+        let Some(renames) = &mut self.renames else {
+            return;
+        };
+        for renamed in renames.read() {
+            let path: Arc<str> = renamed.path.into();
+            if let Some(file) = renamed.file {
+                self.joiner.attribution.renamed(file, &path);
+            }
+            self.joiner.push_event(Event {
+                time_ns: self.joiner.attribution.since_start(monotonic_ns()),
+                kind: EventKind::Rename,
+                process: Some(Arc::new(renamed.process)),
+                file: renamed.file,
+                path: Some(path),
+                name: None,
+                value: 0,
+            });
         }
     }
 
@@ -305,6 +338,7 @@ impl<'a> Session<'a> {
 
     fn finish(&mut self, sink: &mut dyn Sink) -> Result<(), CaptureError> {
         let counters = self.source.counters()?;
+        self.take_renames();
         self.joiner.finish();
         while let Some(item) = self.joiner.next_of_rest() {
             self.hand_on(item, sink)?;
@@ -312,6 +346,7 @@ impl<'a> Session<'a> {
         let elapsed = self.started.elapsed().as_nanos();
         self.header.duration_ns = u64::try_from(elapsed).unwrap_or(u64::MAX);
         self.header.lost_records = counters.lost;
+        self.header.refused = self.joiner.untold.refused;
         self.header.ring_was_tight = counters.half_full > 0;
         for device in &mut self.header.devices {
             device.file_system = device
@@ -346,14 +381,32 @@ impl<'a> Session<'a> {
                 ),
             ));
         }
-        if self.joiner.own_requests > 0 {
-            limitations.push(limitation(
+        let untold = self.joiner.untold;
+        for (count, what, why) in [
+            (
+                untold.own,
                 "requests of the tracer itself",
-                format!(
-                    "{} are left out; write the trace to another device",
-                    self.joiner.own_requests
-                ),
-            ));
+                "are left out; write the trace to another device",
+            ),
+            (
+                untold.lost,
+                "I/Os whose completion was lost",
+                "are left out, as their requests may be in the trace without an owner",
+            ),
+            (
+                untold.pushed_out,
+                "completion of some requests",
+                "were told before it, as more were in flight than are kept",
+            ),
+            (
+                untold.flushes,
+                "callers of some flushes",
+                "waited beyond those that are kept",
+            ),
+        ] {
+            if count > 0 {
+                limitations.push(limitation(what, format!("{count} {why}")));
+            }
         }
         let known = &self.joiner.attribution;
         for (forgotten, what, why) in [
@@ -416,6 +469,28 @@ impl<'a> Session<'a> {
     }
 }
 
+/// CLOCK_MONOTONIC, ns.
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// One moment by CLOCK_MONOTONIC, ns, and by the wall clock since 1970: the closest of several readings, as the thread
+/// may be interrupted between the two.
+fn both_clocks() -> (u64, Duration) {
+    let reading = || {
+        let before = monotonic_ns();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (monotonic_ns() - before, before, wall)
+    };
+    let readings = std::iter::repeat_with(reading).take(CLOCK_READINGS);
+    let closest = readings.min_by_key(|(gap, _, _)| *gap);
+    closest.map_or((0, Duration::ZERO), |(gap, before, wall)| {
+        (before + gap / 2, wall)
+    })
+}
+
 /// Scans paths on the mounted file systems of a device, for files whose directory entry the kernel has dropped.
 fn seed(attribution: &mut Attribution, device: &TracedDevice) {
     use std::os::unix::fs::MetadataExt;
@@ -428,7 +503,9 @@ fn seed(attribution: &mut Attribution, device: &TracedDevice) {
         let Ok(root) = fs::metadata(&mount.mountpoint) else {
             continue;
         };
-        let mut folders = vec![(mount.mountpoint.clone(), String::new())];
+        // A mount may show only a part of its file system.
+        let top = mount.root.trim_end_matches('/').to_owned();
+        let mut folders = vec![(mount.mountpoint.clone(), top)];
         while let Some((folder, path)) = folders.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
                 if left == 0 {

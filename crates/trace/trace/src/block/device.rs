@@ -21,6 +21,8 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     pub device: DeviceNumber,
+    /// Path of the mounted folder in its file system: `/` unless it is a bind mount or a subvolume.
+    pub root: String,
     pub mountpoint: PathBuf,
     pub file_system: String,
     pub source: String,
@@ -223,10 +225,12 @@ fn parse_mount(line: &str) -> Option<Mount> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ');
     let device = before.nth(2)?.parse().ok()?;
-    let mountpoint = PathBuf::from(unescape(before.nth(1)?));
+    let root = unescape(before.next()?);
+    let mountpoint = PathBuf::from(unescape(before.next()?));
     let mut after = after.split(' ');
     Some(Mount {
         device,
+        root,
         mountpoint,
         file_system: after.next()?.to_owned(),
         source: unescape(after.next()?),

@@ -1,37 +1,44 @@
 //! Joins records of bios and records of requests into [`Request`]s.
 //!
 //! A file system submits bios to the block layer; a device receives requests. Bios are merged into one request, and one
-//! bio is split over several; device, operation and range of sectors connect them. The record of a bio is made when it
-//! is queued and always before its request completes, so a request finds all its bios waiting.
+//! bio is split over several. The record of a bio is made when it is queued and always before its request completes, so
+//! a request finds all its bios waiting. It names them by their addresses; where it can't, device, operation and range
+//! of sectors connect them.
 //!
-//! Devices without requests (dm, md) complete their bios: there a bio is the request.
+//! A bio may end without a request: refused (REQ_NOWAIT), it moved nothing and is only counted. Devices without requests
+//! (dm, md) complete their bios: there a bio is the request.
+//!
+//! After a loss of records, a request takes only bios that it names; its other sectors have no owner.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use results::block_trace::{
-    CauseQuality, EventKind, IoMode, IoPriority, Operation, Process, Request, RequestFlags, Run,
+    CauseQuality, Event, EventKind, IoMode, IoPriority, Operation, Process, Request, RequestFlags, Run,
 };
 
+use self::pending::{PendingBio, PendingBios, Place};
 use super::attribution::Attribution;
 use super::commands::{self, Commands};
 use super::order::{Item, Order};
-use super::owners::cut;
 use super::ranges::{Ranges, subtract};
 use super::record::{
-    BioDoneRecord, BioRecord, DriverRecord, NO_HARDWARE_QUEUE, Record, RequestRecord, RunPart, device_number,
+    BioDoneRecord, BioRecord, DriverRecord, MergedRecord, NO_HARDWARE_QUEUE, Record, RequestRecord, RunPart,
+    RunRecord, device_number,
 };
 use super::request_flags::{FlagBits, operation};
 
+mod pending;
+
 /// Records come from several processors: one may arrive this late, ns.
 const DISORDER_NS: u64 = 100_000_000;
-/// The request of a bio that waits longer was lost: the bio is reported as it is.
-const PATIENCE_NS: u64 = 60_000_000_000;
+/// A bio that has waited this long for its request holds back nothing more: later items pass it.
+const HOLD_NS: u64 = 10_000_000_000;
 /// Maximum number of bios that wait for their requests, and of items in the queue. Beyond it the oldest bio is emitted
 /// without its request.
 const WAITING_MAX: usize = 1 << 18;
-/// Maximum number of bios with pieces whose own record has not come yet.
-const BIOS_IN_PARTS_MAX: usize = 1 << 12;
+/// Maximum number of pieces of bios whose own record has not come yet, and of bios of requests whose record has not.
+const PARTS_MAX: usize = 1 << 16;
 /// Maximum number of pending flush requests of a device.
 const FLUSHES_MAX: usize = 1 << 16;
 /// `blk_status_t` to errno; statuses without one are EIO.
@@ -47,33 +54,78 @@ const STATUSES: [(u32, i32); 8] = [
 ];
 const EIO: i32 = 5;
 
+/// A caller that waits for a flush.
 #[derive(Debug)]
-struct PendingBio {
-    address: u64,
+struct FlushWaiter {
+    bio: u64,
     queued: u64,
-    end: u64,
-    flags: RequestFlags,
-    operation: Operation,
-    priority: Option<IoPriority>,
     submitter: Arc<Process>,
-    mode: IoMode,
-    runs: Vec<Run>,
-    /// Ranges of sectors already assigned to requests, if it was split.
-    taken: Ranges,
+    flags: RequestFlags,
 }
-
-/// Operation, first sector, arrival number.
-type Place = (u32, u64, u64);
 
 #[derive(Debug, Default)]
 struct Device {
-    pending: BTreeMap<Place, PendingBio>,
-    by_address: HashMap<u64, Place>,
-    /// Sectors of the longest bio so far: limits how far back a bio that reaches into a request may start.
-    longest: u64,
-    /// Empty bios that request a flush.
-    flushes: VecDeque<(u64, Arc<Process>, RequestFlags)>,
+    pending: PendingBios,
+    flushes: VecDeque<FlushWaiter>,
     commands: Commands,
+}
+
+/// Records that belong to one that follows, by the address and the mark that both bear.
+#[derive(Debug)]
+struct Parts<T> {
+    by_owner: HashMap<(u64, u32), Vec<T>>,
+    count: usize,
+}
+
+impl<T> Default for Parts<T> {
+    fn default() -> Self {
+        Self {
+            by_owner: HashMap::new(),
+            count: 0,
+        }
+    }
+}
+
+impl<T> Parts<T> {
+    /// Adds parts. At the limit all are dropped: their owners' records were lost.
+    fn add(&mut self, owner: (u64, u32), parts: impl IntoIterator<Item = T>) {
+        if self.count >= PARTS_MAX {
+            self.clear();
+        }
+        let known = self.by_owner.entry(owner).or_default();
+        let before = known.len();
+        known.extend(parts);
+        self.count += known.len() - before;
+    }
+
+    fn take(&mut self, owner: (u64, u32)) -> Vec<T> {
+        if self.by_owner.is_empty() {
+            return Vec::new();
+        }
+        let parts = self.by_owner.remove(&owner).unwrap_or_default();
+        self.count -= parts.len();
+        parts
+    }
+
+    fn clear(&mut self) {
+        self.by_owner.clear();
+        self.count = 0;
+    }
+}
+
+/// Numbers of items that are not told as requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Untold {
+    /// Bios that ended without a request (REQ_NOWAIT with a full queue).
+    pub refused: u64,
+    /// Requests of this process itself.
+    pub own: u64,
+    /// Bios whose requests may have been lost.
+    pub lost: u64,
+    /// Bios that were told without their requests at the memory limit.
+    pub pushed_out: u64,
+    /// Flushes whose callers were dropped at the memory limit.
+    pub flushes: u64,
 }
 
 /// Joins records into requests.
@@ -81,30 +133,37 @@ struct Device {
 pub(crate) struct Joiner {
     pub attribution: Attribution,
     devices: HashMap<u32, Device>,
-    parts: HashMap<u64, Vec<RunPart>>,
+    parts: Parts<RunPart>,
+    merged: Parts<u64>,
     waiting: BTreeSet<(u64, u32, Place)>,
     order: Order,
     bits: FlagBits,
     own_pid: u32,
+    in_order: bool,
     arrivals: u64,
     newest: u64,
-    /// Number of requests of this process itself, which are left out.
-    pub own_requests: u64,
+    /// Time of the last loss of records.
+    lost_at: Option<u64>,
+    pub untold: Untold,
 }
 
 impl Joiner {
-    pub(crate) fn new(attribution: Attribution, bits: FlagBits, own_pid: u32) -> Self {
+    /// `in_order`: whether items are held back until no earlier one can follow.
+    pub(crate) fn new(attribution: Attribution, bits: FlagBits, own_pid: u32, in_order: bool) -> Self {
         Self {
             attribution,
             devices: HashMap::new(),
-            parts: HashMap::new(),
+            parts: Parts::default(),
+            merged: Parts::default(),
             waiting: BTreeSet::new(),
             order: Order::default(),
             bits,
             own_pid,
+            in_order,
             arrivals: 0,
             newest: 0,
-            own_requests: 0,
+            lost_at: None,
+            untold: Untold::default(),
         }
     }
 
@@ -117,47 +176,63 @@ impl Joiner {
             Record::Name(name) => self.attribution.paths.learn(name),
             Record::Process(process) => self.attribution.processes.learn(process),
             Record::Writer(writer) => self.attribution.wrote(writer),
-            Record::Run(run) => {
-                if self.parts.len() >= BIOS_IN_PARTS_MAX {
-                    // Their bios were lost in the ring, which counts them.
-                    self.parts.clear();
-                }
-                self.parts.entry(run.bio).or_default().push(run.run);
+            Record::Run(RunRecord { bio, mark, run, .. }) => self.parts.add((*bio, *mark), [*run]),
+            Record::Merged(MergedRecord { bio, mark, bios, .. }) => {
+                let bios = bios.iter().copied().filter(|address| *address != 0);
+                self.merged.add((*bio, *mark), bios);
             }
             Record::Bio(bio) => self.bio(bio),
             Record::Request(request) => self.request(request),
-            Record::BioDone(done) => self.bio_done(done),
+            Record::BioDone(done) if done.without_requests != 0 => self.bio_done(done),
+            Record::BioDone(done) => self.refused(done),
             Record::Event(event) => {
                 if let Some(event) = self.attribution.event(event) {
                     self.order.push(Item::Event(Box::new(event)));
                 }
             }
             Record::Driver(command) => self.driver(command),
-            // Attribution is made at the named device; the mapping of a bio to a lower device is not used yet.
-            Record::Remap => {}
+            Record::Aliases(aliases) => self.attribution.has_names(aliases),
+            Record::Lost(lost) => self.lose(self.attribution.since_start(lost.time)),
         }
-        for event in self.attribution.events.drain(..) {
-            self.order.push(Item::Event(Box::new(event)));
+    }
+
+    /// Adds an event that came another way than by a record.
+    pub(crate) fn push_event(&mut self, event: Event) {
+        self.order.push(Item::Event(Box::new(event)));
+    }
+
+    /// Records were lost at this time: knowledge from before may be outdated, so no later attribution relies on it.
+    fn lose(&mut self, time: u64) {
+        self.lost_at = Some(time);
+        self.parts.clear();
+        self.merged.clear();
+        for device in self.devices.values_mut() {
+            device.flushes.clear();
         }
+        self.attribution.lose();
     }
 
     /// The next item in order, once no earlier one can follow.
     pub(crate) fn next(&mut self) -> Option<Item> {
-        let settled = self.newest.saturating_sub(DISORDER_NS);
-        let oldest = self.waiting.first().map_or(u64::MAX, |(queued, _, _)| *queued);
-        let is_full = self.waiting.len() > WAITING_MAX || self.order.len() > WAITING_MAX;
-        if oldest < self.newest.saturating_sub(PATIENCE_NS) || (is_full && oldest != u64::MAX) {
-            self.give_up(oldest);
+        if self.waiting.len() > WAITING_MAX
+            && let Some((queued, _, _)) = self.waiting.first().copied()
+        {
+            self.untold.pushed_out += self.give_up(queued);
         }
+        let settled = self.newest.saturating_sub(DISORDER_NS);
         self.give_up_commands(self.attribution.start.saturating_add(settled));
+        if !self.in_order || self.order.len() > WAITING_MAX {
+            return self.order.pop_before(u64::MAX);
+        }
+        let holding = (self.newest.saturating_sub(HOLD_NS), 0, (0, 0, 0));
+        let oldest = self.waiting.range(holding..).next();
+        let oldest = oldest.map_or(u64::MAX, |(queued, _, _)| *queued);
         self.order.pop_before(settled.min(oldest))
     }
 
     /// At the end of the trace: reports waiting items as they are.
     pub(crate) fn finish(&mut self) {
-        while let Some((queued, _, _)) = self.waiting.first().copied() {
-            self.give_up(queued);
-        }
+        let _in_flight = self.give_up(u64::MAX);
         self.give_up_commands(u64::MAX);
     }
 
@@ -167,21 +242,26 @@ impl Joiner {
     }
 
     fn bio(&mut self, bio: &BioRecord) {
-        let mut parts = self.parts.remove(&bio.bio).unwrap_or_default();
+        let mut parts = self.parts.take((bio.bio, low_half(bio.time)));
         parts.push(bio.run);
         let flags = self.bits.flags(bio.operation);
         let submitter = self.attribution.processes.get(bio.submitter);
         let queued = self.attribution.since_start(bio.time);
         let asked = operation(bio.operation);
+        if bio.without_requests == 0 && (bio.bytes == 0 || flags.contains(RequestFlags::PREFLUSH)) {
+            // The kernel sends the flush as a separate request, before data if there is any.
+            let waiter = FlushWaiter {
+                bio: bio.bio,
+                queued,
+                submitter: Arc::clone(&submitter),
+                flags,
+            };
+            self.ask_for_flush(bio.device, waiter);
+        }
         if bio.bytes == 0 && bio.without_requests == 0 {
-            self.ask_for_flush(bio.device, (queued, submitter, flags));
             return;
         }
         let (runs, mode) = self.attribution.bio(bio, &parts);
-        if flags.contains(RequestFlags::PREFLUSH) && bio.without_requests == 0 {
-            // The kernel sends the flush as a separate request before the data.
-            self.ask_for_flush(bio.device, (queued, submitter.clone(), flags));
-        }
         let sectors = u64::from(bio.bytes).div_ceil(512);
         let is_flush = bio.bytes == 0;
         let pending = PendingBio {
@@ -199,20 +279,32 @@ impl Joiner {
         self.arrivals += 1;
         let place = (bio.operation & 0xFF, bio.sector, self.arrivals);
         let device = self.devices.entry(bio.device).or_default();
-        device.longest = device.longest.max(sectors);
-        if bio.without_requests != 0 {
-            device.by_address.insert(bio.bio, place);
+        if let Some(ended) = device.pending.insert(place, pending) {
+            self.ended_unseen(bio.device, ended);
         }
-        device.pending.insert(place, pending);
         self.waiting.insert((queued, bio.device, place));
     }
 
-    fn ask_for_flush(&mut self, device: u32, asked: (u64, Arc<Process>, RequestFlags)) {
+    /// Removes a bio whose address another one has: it ended, and neither its request nor its refusal was seen.
+    fn ended_unseen(&mut self, number: u32, place: Place) {
+        let device = self.devices.entry(number).or_default();
+        let Some(bio) = device.pending.remove(place) else {
+            return;
+        };
+        self.waiting.remove(&(bio.queued, number, place));
+        match self.lost_at {
+            Some(_) => self.untold.lost += 1,
+            None => self.untold.refused += 1,
+        }
+    }
+
+    fn ask_for_flush(&mut self, device: u32, waiter: FlushWaiter) {
         let flushes = &mut self.devices.entry(device).or_default().flushes;
         if flushes.len() >= FLUSHES_MAX {
             flushes.pop_front();
+            self.untold.flushes += 1;
         }
-        flushes.push_back(asked);
+        flushes.push_back(waiter);
     }
 
     fn request(&mut self, record: &RequestRecord) {
@@ -253,65 +345,67 @@ impl Joiner {
         request.sector = 0;
         request.bytes = 0;
         let issued = request.issued_ns.unwrap_or(u64::MAX);
-        let device = self.devices.entry(device).or_default();
-        while device
-            .flushes
-            .front()
-            .is_some_and(|(queued, _, _)| *queued <= issued)
-        {
-            let Some((queued, submitter, flags)) = device.flushes.pop_front() else {
-                break;
-            };
+        let flushes = &mut self.devices.entry(device).or_default().flushes;
+        while let Some(waiter) = flushes.pop_front_if(|waiter| waiter.queued <= issued) {
             if request.submitter.is_none() {
-                request.queued_ns = Some(queued);
-                request.submitter = Some(submitter);
-                request.flags = request.flags.with(flags);
+                request.queued_ns = Some(waiter.queued);
+                request.submitter = Some(waiter.submitter);
+                request.flags = request.flags.with(waiter.flags);
             }
         }
     }
 
+    /// Finds the bios of a request: those that the record names, or by their sectors.
+    fn places_of(&mut self, record: &RequestRecord, start: u64, end: u64) -> Vec<Place> {
+        let mut names = self.merged.take((record.bio, low_half(record.completed)));
+        names.push(record.bio);
+        let word = record.operation & 0xFF;
+        let pending = &self.devices.entry(record.device).or_default().pending;
+        let mut places = pending.named(&names, word, start, end);
+        let since = match self.lost_at {
+            None => 0,
+            // Other bios of these sectors may be those of requests that were lost.
+            Some(_) if record.bio != 0 => return places,
+            Some(lost_at) => lost_at,
+        };
+        let of_both = |place: &Place| {
+            let its_end = pending.get(*place).map_or(place.1, |bio| bio.end);
+            its_end.min(end).saturating_sub(place.1.max(start))
+        };
+        if places.iter().map(of_both).sum::<u64>() < end - start {
+            let later = |place: &Place| pending.get(*place).is_some_and(|bio| bio.queued >= since);
+            let others = pending.overlapping(word, start, end).into_iter().filter(later);
+            let others: Vec<Place> = others.filter(|place| !places.contains(place)).collect();
+            places.extend(others);
+        }
+        places
+    }
+
     fn join(&mut self, request: &mut Request, record: &RequestRecord) {
         let (start, end) = (request.sector, request.end_sector());
+        let places = self.places_of(record, start, end);
         let device = self.devices.entry(record.device).or_default();
-        let word = record.operation & 0xFF;
-        let first = (word, start.saturating_sub(device.longest), 0);
-        let mut places: Vec<Place> = device
-            .pending
-            .range(first..(word, end, 0))
-            .filter(|(_, bio)| bio.end > start)
-            .map(|(place, _)| *place)
-            .collect();
-        // If two bios overlap, the earlier one takes precedence.
-        places.sort_unstable_by_key(|(_, _, arrival)| *arrival);
         let mut uncovered = vec![(start, end)];
+        // If two bios overlap, the one that is named takes precedence, or else the earlier one.
         for place in places {
             if uncovered.is_empty() {
                 break;
             }
-            let Some(bio) = device.pending.get_mut(&place) else {
+            let Some(bio) = device.pending.get_mut(place) else {
                 continue;
             };
-            let mine: Vec<(u64, u64)> = uncovered
-                .iter()
-                .flat_map(|(from, to)| bio.taken.missing((*from).max(place.1), (*to).min(bio.end)))
-                .collect();
+            let mine = bio.take(place.1, &uncovered);
             if mine.is_empty() {
                 continue;
             }
             for range in &mine {
                 uncovered = subtract(&uncovered, *range);
-                // Runs are in order and without gaps.
-                let first = bio.runs.partition_point(|run| super::owners::end(run) <= range.0);
-                let part = bio.runs.iter().skip(first);
-                for run in part.take_while(|run| run.sector < range.1) {
-                    request.runs.push(cut(run, range.0, range.1));
-                }
-                bio.taken.insert(*range);
+                request.runs.extend(bio.runs_in(*range));
             }
             describe(request, bio);
-            if bio.taken.sectors >= bio.end - place.1 {
+            if bio.is_done(place.1) {
                 let queued = bio.queued;
-                device.pending.remove(&place);
+                device.pending.remove(place);
                 self.waiting.remove(&(queued, record.device, place));
             }
         }
@@ -321,21 +415,59 @@ impl Joiner {
         request.runs.sort_by_key(|run| run.sector);
     }
 
+    /// A bio, or the rest of one that was split, ended without a request: it moved nothing.
+    fn refused(&mut self, done: &BioDoneRecord) {
+        let Some(device) = self.devices.get_mut(&done.device) else {
+            return;
+        };
+        let is_it = |waiter: &FlushWaiter| done.bio != 0 && waiter.bio == done.bio;
+        if let Some(at) = device.flushes.iter().rposition(is_it) {
+            device.flushes.remove(at);
+            if done.bytes == 0 {
+                self.untold.refused += 1;
+                return;
+            }
+        }
+        let (start, end) = (done.sector, done.sector + u64::from(done.bytes) / 512);
+        let place = match done.bio {
+            // Its source tells no addresses: the latest of these sectors is meant.
+            0 => device
+                .pending
+                .overlapping(done.operation & 0xFF, start, end)
+                .pop(),
+            address => device.pending.at(address),
+        };
+        let Some(place) = place else {
+            return;
+        };
+        let Some(bio) = device.pending.get_mut(place) else {
+            return;
+        };
+        self.untold.refused += 1;
+        bio.take(place.1, &[(start, end)]);
+        if bio.is_done(place.1) {
+            let queued = bio.queued;
+            device.pending.remove(place);
+            self.waiting.remove(&(queued, done.device, place));
+        }
+    }
+
     fn bio_done(&mut self, done: &BioDoneRecord) {
         let Some(device) = self.devices.get_mut(&done.device) else {
             return;
         };
-        let Some(place) = device.by_address.remove(&done.bio) else {
+        let Some(place) = device.pending.at(done.bio) else {
             return;
         };
-        let Some(bio) = device.pending.remove(&place) else {
+        let Some(bio) = device.pending.remove(place) else {
             return;
         };
         self.waiting.remove(&(bio.queued, done.device, place));
-        let mut request = alone(done.device, place.1, bio);
-        request.completed_ns = Some(self.attribution.since_start(done.time));
-        request.status = Some(status(done.status));
-        self.emit(request);
+        for mut request in bio.into_requests(done.device, place.1) {
+            request.completed_ns = Some(self.attribution.since_start(done.time));
+            request.status = Some(status(done.status));
+            self.emit(request);
+        }
     }
 
     fn driver(&mut self, record: &DriverRecord) {
@@ -376,20 +508,29 @@ impl Joiner {
         self.emit(commands::alone(record, self.attribution.start));
     }
 
-    /// Reports bios that were queued up to this time without their requests.
-    fn give_up(&mut self, queued: u64) {
-        while let Some((when, number, place)) = self.waiting.first().copied() {
+    /// Reports bios that were queued up to this time without their requests; returns their number. After a loss of
+    /// records, bios from before it are left out: their requests may have been told without them.
+    fn give_up(&mut self, queued: u64) -> u64 {
+        let mut told = 0;
+        while let Some((when, number, place)) = self.waiting.pop_first() {
             if when > queued {
+                self.waiting.insert((when, number, place));
                 break;
             }
-            self.waiting.pop_first();
             let device = self.devices.entry(number).or_default();
-            if let Some(bio) = device.pending.remove(&place) {
-                device.by_address.remove(&bio.address);
-                let request = alone(number, place.1, bio);
+            let Some(bio) = device.pending.remove(place) else {
+                continue;
+            };
+            if self.lost_at.is_some_and(|lost_at| bio.queued <= lost_at) {
+                self.untold.lost += 1;
+                continue;
+            }
+            told += 1;
+            for request in bio.into_requests(number, place.1) {
                 self.emit(request);
             }
         }
+        told
     }
 
     fn emit(&mut self, request: Request) {
@@ -403,7 +544,7 @@ impl Joiner {
                 run.file.is_some() && is_own(&run.cause) && run.cause_quality != CauseQuality::Transaction
             });
         if own_data {
-            self.own_requests += 1;
+            self.untold.own += 1;
             return;
         }
         self.order.push(Item::Request(Box::new(request)));
@@ -429,27 +570,9 @@ fn describe(request: &mut Request, bio: &PendingBio) {
     }
 }
 
-fn alone(device: u32, sector: u64, bio: PendingBio) -> Request {
-    Request {
-        id: 0,
-        device: device_number(device),
-        sector: if bio.end == sector { 0 } else { sector },
-        bytes: (bio.end - sector) * 512,
-        operation: bio.operation,
-        flags: bio.flags,
-        priority: bio.priority,
-        queued_ns: Some(bio.queued),
-        inserted_ns: None,
-        issued_ns: None,
-        completed_ns: None,
-        status: None,
-        in_flight: None,
-        hardware_queue: None,
-        submitter: Some(bio.submitter),
-        mode: bio.mode,
-        command: None,
-        runs: bio.runs,
-    }
+/// The low half of a time, by which records that belong together are recognised.
+pub(crate) fn low_half(time: u64) -> u32 {
+    u32::try_from(time & u64::from(u32::MAX)).unwrap_or(0)
 }
 
 /// The class is in the upper 3 of 16 bits; 0 means not set.

@@ -18,6 +18,7 @@ mod classify;
 mod commands;
 mod device;
 mod error;
+mod fanotify;
 mod joiner;
 mod layout;
 mod names;
@@ -28,10 +29,12 @@ mod programs;
 mod ranges;
 mod record;
 mod regions;
+mod renames;
 mod request_flags;
 mod ring;
 mod source;
 mod tracefs;
+mod transactions;
 mod writers;
 
 use std::ffi::OsString;
@@ -67,6 +70,8 @@ pub struct CaptureSpec {
     pub duration: Option<Duration>,
     /// Whether all dirty data is written before the end.
     pub sync_at_end: bool,
+    /// Order in which the sink gets requests and events.
+    pub order: ItemOrder,
     /// The machine, for the header.
     pub host: Option<HostInfo>,
     /// Name of the source, for the header.
@@ -82,6 +87,16 @@ pub enum Method {
     Bpf,
     /// A tracefs instance.
     Tracefs,
+}
+
+/// Order in which a sink gets requests and events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemOrder {
+    /// By their first times: each waits for all earlier ones, but for none longer than 10 s. A request that takes longer
+    /// comes after later ones.
+    ByTime,
+    /// As they complete: none waits for another.
+    AsCompleted,
 }
 
 /// Receiver of a trace during the capture.
@@ -102,7 +117,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// The next request; requests are in the order of their first times.
+    /// The next request, in the order that [`CaptureSpec::order`] asks for.
     ///
     /// # Errors
     /// If it cannot be written; the trace ends.

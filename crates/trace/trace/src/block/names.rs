@@ -135,8 +135,15 @@ impl Paths {
         Some(path)
     }
 
-    /// Records the path of a file; returns the previous one if it differs.
-    pub(crate) fn note(&mut self, file: FileIdentity, path: &Arc<str>) -> Option<Arc<str>> {
+    /// The current path of an entry, which becomes the last known one of the file; for 0 as [`Self::path`].
+    pub(crate) fn sighted(&mut self, file: FileIdentity, dentry: u64) -> Option<Arc<str>> {
+        let path = self.path(file, dentry)?;
+        self.note(file, &path);
+        Some(path)
+    }
+
+    /// Records the path of a file.
+    pub(crate) fn note(&mut self, file: FileIdentity, path: &Arc<str>) {
         self.seeds.remove(&(file.file_system, file.inode));
         if !self.last_budget.has_room(path) {
             self.last.clear();
@@ -144,9 +151,18 @@ impl Paths {
             self.forgotten += 1;
         }
         self.last_budget.add(path);
-        let before = self.last.insert(file, path.clone())?;
-        self.last_budget.remove(&before);
-        (before != *path).then_some(before)
+        if let Some(before) = self.last.insert(file, path.clone()) {
+            self.last_budget.remove(&before);
+        }
+    }
+
+    /// Records were lost, perhaps of new names: forgets the paths that no entry vouches for. Entries stay: one whose
+    /// record was lost is sent again.
+    pub(crate) fn lose(&mut self) {
+        self.last.clear();
+        self.last_budget.bytes = 0;
+        self.seeds.clear();
+        self.seed_budget.bytes = 0;
     }
 
     /// Forgets a deleted file, whose inode number may be reused.
@@ -223,23 +239,24 @@ impl Processes {
             self.known.clear();
             self.forgotten += 1;
         }
-        let names = &self.names;
-        let made = || {
-            let (name, package) = names
-                .get(&(reference.tgid, reference.name))
-                .cloned()
-                .unwrap_or_else(|| (Arc::from("?"), None));
-            Arc::new(Process {
-                pid: reference.tgid,
-                tid: reference.tid,
-                name,
-                package,
-            })
-        };
-        self.known
-            .entry((reference.tgid, reference.tid, reference.name))
-            .or_insert_with(made)
-            .clone()
+        let key = (reference.tgid, reference.tid, reference.name);
+        if let Some(known) = self.known.get(&key) {
+            return Arc::clone(known);
+        }
+        let named = self.names.get(&(reference.tgid, reference.name)).cloned();
+        let is_named = named.is_some();
+        let (name, package) = named.unwrap_or_else(|| (Arc::from("?"), None));
+        let process = Arc::new(Process {
+            pid: reference.tgid,
+            tid: reference.tid,
+            name,
+            package,
+        });
+        // A name whose record was lost is sent again.
+        if is_named {
+            self.known.insert(key, Arc::clone(&process));
+        }
+        process
     }
 }
 
@@ -315,7 +332,7 @@ mod tests {
         paths.learn(&name(1, 1, b"/"));
         paths.learn(&name(3, 1, b"file"));
         let path = paths.path(FILE, 3).unwrap();
-        assert_eq!(paths.note(FILE, &path), None);
+        paths.note(FILE, &path);
         assert_eq!(paths.path(FILE, 0).as_deref(), Some("/file"));
         let other = FileIdentity {
             generation: 4,
@@ -340,7 +357,7 @@ mod tests {
                 inode: number,
                 ..FILE
             };
-            assert_eq!(paths.note(file, &Arc::from(format!("{number:08}"))), None);
+            paths.note(file, &Arc::from(format!("{number:08}")));
             paths.seed(FILE.file_system, number, "12345678");
         }
         assert!(paths.entries.len() <= 100 && paths.last.len() <= 100 && paths.seeds.len() <= 100);
@@ -356,6 +373,11 @@ mod tests {
     fn processes_without_end_are_forgotten_and_counted() {
         let mut processes = Processes::default();
         for tid in 0..=u32::try_from(MAX_PROCESSES).unwrap() {
+            // Names are bounded too: only the known ones are in question here.
+            processes.names.clear();
+            processes
+                .names
+                .insert((1, u64::from(tid)), (Arc::from("name"), None));
             let _process = processes.get(ProcessReference {
                 tgid: 1,
                 tid,

@@ -35,6 +35,11 @@ impl Owners {
         self.ranges.insert(run.sector, run.clone());
     }
 
+    /// Records were lost, perhaps of writes: forgets all.
+    pub(crate) fn lose(&mut self) {
+        self.ranges.clear();
+    }
+
     /// Splits a range of sectors by owner, in order and without gaps, and forgets it.
     pub(crate) fn take(&mut self, sector: u64, bytes: u64) -> Vec<Run> {
         let stop = sector + bytes.div_ceil(512);

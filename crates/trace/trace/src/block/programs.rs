@@ -317,10 +317,19 @@ fn configuration(setup: &Setup, symbols: &BTreeMap<String, u64>) -> Configuratio
     configuration.btrfs_super = address(&["btrfs_end_super_write"]);
     configuration.raw_direct = address(&["blkdev_bio_end_io"]);
     configuration.raw_direct_async = address(&["blkdev_bio_end_io_async"]);
+    configuration.waited_for = address(&["submit_bio_wait_endio"]);
+    configuration.waited_for_too = address(&["bio_wait_end_io"]);
+    configuration.chained = address(&["bio_chain_endio"]);
     for (number, _) in calls::COUNTED {
         let slot = usize::try_from(*number).ok();
         if let Some(slot) = slot.and_then(|at| configuration.counted_calls.get_mut(at)) {
             *slot = 1;
+        }
+    }
+    for (number, arguments) in calls::DESCRIPTORS {
+        let slot = usize::try_from(*number).ok();
+        if let Some(slot) = slot.and_then(|at| configuration.descriptors.get_mut(at)) {
+            *slot = *arguments;
         }
     }
     configuration

@@ -53,7 +53,7 @@ record!(BioRecord, 136, {
     run: RunPart,
 });
 
-record!(RunRecord, 80, { kind: u32, reserved: u32, bio: u64, run: RunPart });
+record!(RunRecord, 80, { kind: u32, mark: u32, bio: u64, run: RunPart });
 
 record!(RequestRecord, 72, {
     kind: u32,
@@ -68,24 +68,29 @@ record!(RequestRecord, 72, {
     in_flight: u32,
     hardware_queue: u16,
     requeues: u16,
-    reserved: [u32; 3],
+    merged: u32,
+    bio: u64,
 });
 
-record!(BioDoneRecord, 40, {
+record!(MergedRecord, 136, { kind: u32, mark: u32, bio: u64, bios: [u64; MERGED_BIOS] });
+
+record!(BioDoneRecord, 48, {
     kind: u32,
     device: u32,
     time: u64,
     bio: u64,
     sector: u64,
     status: u32,
-    reserved: u32,
+    operation: u32,
+    bytes: u32,
+    without_requests: u32,
 });
 
 record!(NameRecord, 280, { kind: u32, bytes: u32, dentry: u64, parent: u64, name: [u8; 256] });
 
 record!(ProcessRecord, 32, { kind: u32, tgid: u32, name: u64, comm: [u8; 16] });
 
-record!(WriterRecord, 64, {
+record!(WriterRecord, 72, {
     kind: u32,
     file_system: u32,
     time: u64,
@@ -95,7 +100,8 @@ record!(WriterRecord, 64, {
     generation: u32,
     by_kernel: u8,
     mapped: u8,
-    reserved: u16,
+    mappings: u16,
+    dentry: u64,
     process: ProcessReference,
 });
 
@@ -109,8 +115,19 @@ record!(EventRecord, 72, {
     file_system: u32,
     generation: u32,
     detail: u32,
-    reserved: u32,
+    flags: u32,
     process: ProcessReference,
+});
+
+record!(LostRecord, 24, { kind: u32, reserved: u32, time: u64, lost: u64 });
+
+record!(AliasesRecord, 88, {
+    kind: u32,
+    file_system: u32,
+    inode: u64,
+    generation: u32,
+    reserved: u32,
+    dentries: [u64; MAX_ALIASES],
 });
 
 record!(DriverRecord, 56, {
@@ -131,7 +148,7 @@ record!(DriverRecord, 56, {
 
 record!(
     /// `struct configuration`.
-    Configuration, 728, {
+    Configuration, 1264, {
     devices: [u32; MAX_DEVICES],
     device_count: u32,
     own_tgid: u32,
@@ -149,17 +166,22 @@ record!(
     btrfs_super: u64,
     raw_direct: u64,
     raw_direct_async: u64,
+    waited_for: u64,
+    waited_for_too: u64,
+    chained: u64,
     mmc_hosts: [u32; MAX_DEVICES],
     interrupts: [u32; MAX_DEVICES],
     counted_calls: [u8; MAX_CALLS],
+    descriptors: [u8; MAX_CALLS],
 });
 
 record!(
     /// `struct counters`.
-    Counters, 168, {
+    Counters, 176, {
     bios: u64,
     requests: u64,
     lost: u64,
+    lost_told: u64,
     half_full: u64,
     slots_taken_twice: u64,
     in_flight: [u64; MAX_DEVICES],
@@ -170,6 +192,10 @@ record!(CallKey, 16, { tgid: u32, call: u32, name: u64 });
 
 /// Maximum number of devices per trace.
 pub(crate) const MAX_DEVICES: usize = 8;
+/// Bios in one [`MergedRecord`].
+pub(crate) const MERGED_BIOS: usize = 15;
+/// Names in one [`AliasesRecord`].
+pub(crate) const MAX_ALIASES: usize = 8;
 /// Number of system calls that can be counted: numbers from 0.
 pub(crate) const MAX_CALLS: usize = 512;
 
@@ -202,6 +228,12 @@ pub(crate) mod run_flag {
     pub(crate) const XATTR: u8 = 8;
     pub(crate) const DIRECTORY: u8 = 16;
     pub(crate) const JOURNAL_BLOCK: u8 = 32;
+    /// For data of files: the file is mapped for stores.
+    pub(crate) const MAPPED: u8 = 4;
+    /// For data of files: more than once.
+    pub(crate) const MAPPED_OFTEN: u8 = 8;
+    pub(crate) const ONE_OF_NAMES: u8 = 64;
+    pub(crate) const NAME_LOST: u8 = 128;
 }
 
 /// `enum event_kind`.
@@ -234,9 +266,12 @@ pub(crate) enum Record {
     Process(ProcessRecord),
     Writer(WriterRecord),
     Event(EventRecord),
-    /// A bio was remapped to a lower device.
-    Remap,
     Driver(DriverRecord),
+    /// Further bios of the request record that follows.
+    Merged(MergedRecord),
+    /// Records before this one were lost.
+    Lost(LostRecord),
+    Aliases(AliasesRecord),
 }
 
 impl Record {
@@ -252,8 +287,10 @@ impl Record {
             6 => Self::Process(read_prefix(bytes)?),
             7 => Self::Writer(read_prefix(bytes)?),
             8 => Self::Event(read_prefix(bytes)?),
-            9 => Self::Remap,
             10 => Self::Driver(read_prefix(bytes)?),
+            11 => Self::Merged(read_prefix(bytes)?),
+            12 => Self::Lost(read_prefix(bytes)?),
+            13 => Self::Aliases(read_prefix(bytes)?),
             _ => return None,
         })
     }
@@ -267,7 +304,8 @@ impl Record {
             Self::Writer(writer) => Some(writer.time),
             Self::Event(event) => Some(event.time),
             Self::Driver(command) => Some(command.completed),
-            Self::Run(_) | Self::Name(_) | Self::Process(_) | Self::Remap => None,
+            Self::Lost(lost) => Some(lost.time),
+            Self::Run(_) | Self::Name(_) | Self::Process(_) | Self::Merged(_) | Self::Aliases(_) => None,
         }
     }
 }

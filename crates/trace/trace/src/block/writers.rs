@@ -29,6 +29,10 @@ pub(crate) struct Writer {
     pub process: Arc<Process>,
     pub quality: CauseQuality,
     pub time: u64,
+    /// Directory entry that was written through; 0 if unknown.
+    pub through: u64,
+    /// The file was mapped for stores more than once.
+    pub is_shared: bool,
 }
 
 #[derive(Debug)]
@@ -50,6 +54,8 @@ enum Place {
 struct File {
     ranges: BTreeMap<u64, Range>,
     last: Writer,
+    /// Whether several processes wrote to it.
+    several: bool,
     /// Processes that wrote by calls, with the time of the last call.
     callers: Vec<(Arc<Process>, u64)>,
 }
@@ -98,9 +104,11 @@ impl Writers {
         let entry = self.files.entry(file).or_insert_with(|| File {
             ranges: BTreeMap::new(),
             last: writer.clone(),
+            several: false,
             callers: Vec::new(),
         });
         let before = entry.ranges.len();
+        entry.several |= claim != Claim::Kernel && entry.last.process.pid != writer.process.pid;
         match claim {
             Claim::Call => {
                 entry.last = writer.clone();
@@ -133,6 +141,7 @@ impl Writers {
         };
         let fallback = Writer {
             quality: CauseQuality::Inode,
+            through: 0,
             ..entry.last.clone()
         };
         let mut parts: Vec<(u64, u64, Option<Writer>)> = Vec::new();
@@ -143,6 +152,8 @@ impl Writers {
             if let Some((_, last_end, Some(last))) = parts.last_mut()
                 && last.process == writer.process
                 && last.quality == writer.quality
+                && last.through == writer.through
+                && last.is_shared == writer.is_shared
                 && *last_end == from
             {
                 *last_end = to;
@@ -163,6 +174,11 @@ impl Writers {
         parts
     }
 
+    /// Whether several processes wrote to the file.
+    pub(crate) fn are_several(&self, file: FileIdentity) -> bool {
+        self.files.get(&file).is_some_and(|entry| entry.several)
+    }
+
     /// Records that `start..end` of the file was written to its home position.
     pub(crate) fn written_out(&mut self, file: FileIdentity, start: u64, end: u64) {
         self.mark(file, start, end, Place::Home);
@@ -179,6 +195,12 @@ impl Writers {
             entry.mark(start, end, place);
             self.ranges = (self.ranges + entry.ranges.len()).saturating_sub(before);
         }
+    }
+
+    /// Records were lost, perhaps of writes: forgets all.
+    pub(crate) fn lose(&mut self) {
+        self.files.clear();
+        self.ranges = 0;
     }
 
     /// Forgets a deleted file.
@@ -272,6 +294,8 @@ impl File {
             && before.place == Place::Memory
             && before.writer.process == writer.process
             && before.writer.quality == writer.quality
+            && before.writer.through == writer.through
+            && before.writer.is_shared == writer.is_shared
             && writer.time.saturating_sub(before.writer.time) < MERGE_NS
         {
             before.end = end;
@@ -304,6 +328,8 @@ mod tests {
             }),
             quality: CauseQuality::WriteCall,
             time,
+            through: 0,
+            is_shared: false,
         }
     }
 

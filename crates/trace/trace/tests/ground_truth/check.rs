@@ -97,7 +97,7 @@ pub fn stamps_in_files(folder: &Path, ledger: &Ledger) -> Outcome<Stamps> {
         let Ok(content) = std::fs::read(&path) else {
             continue;
         };
-        for (offset, sector, count) in disk::extents(&path)? {
+        for (offset, sector, count) in extents(&path)? {
             let bytes = content.chunks_exact(SECTOR).enumerate().skip(offset).take(count);
             for (at, bytes) in bytes {
                 let place = sector + u64::try_from(at - offset).unwrap_or(0);
@@ -288,4 +288,21 @@ fn fill(file: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
         }
     }
     Ok(filled)
+}
+
+/// Extents of a file, in sectors: offset in the file, position on the device, length.
+fn extents(path: &Path) -> Outcome<Vec<(usize, u64, usize)>> {
+    let text = disk::run(&["filefrag", "-b512", "-v", &path.to_string_lossy()])?;
+    let extent = |line: &str| {
+        let fields: Vec<&str> = line
+            .split([':', '.'])
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+            .collect();
+        let [_number, offset, _, place, _, length, ..] = fields.as_slice() else {
+            return None;
+        };
+        Some((offset.parse().ok()?, place.parse().ok()?, length.parse().ok()?))
+    };
+    Ok(text.lines().filter_map(extent).collect())
 }

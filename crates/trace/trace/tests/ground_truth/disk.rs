@@ -53,42 +53,64 @@ pub const FILE_SYSTEMS: &[FileSystem] = &[
     with("btrfs", &["mkfs.btrfs", "-q"], "rw"),
 ];
 
+/// Name of the file that is the medium: the content of the device, bypassing all caches.
+pub const IMAGE: &str = "image";
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// A mounted file system on a loop device.
-pub struct Disk {
-    device: String,
-    mounted: bool,
-    pub mountpoint: PathBuf,
-    /// The medium: the content of the device, bypassing all caches.
-    pub image: PathBuf,
-    _folder: TempDir,
+/// A loop device over a file in memory; gone with the value.
+pub struct Device {
+    pub name: String,
+    /// Has the medium, [`IMAGE`].
+    pub folder: TempDir,
 }
 
-impl Disk {
-    /// Makes the disk, or returns the missing requirement.
-    pub fn make(file_system: &FileSystem) -> Outcome<Self> {
+impl Device {
+    /// Makes the device, or returns the missing requirement.
+    pub fn make() -> Outcome<Self> {
         if !rustix::process::geteuid().is_root() {
             return Err("needs root".to_owned());
         }
         let folder = TempDir::with_prefix_in("tidegate-truth-", "/dev/shm")
             .map_err(|error| failed("/dev/shm", error))?;
-        let image = folder.path().join("image");
-        let mountpoint = folder.path().join("mounted");
-        std::fs::create_dir(&mountpoint).map_err(|error| failed("mountpoint", error))?;
+        let image = folder.path().join(IMAGE);
         let file = std::fs::File::create(&image).map_err(|error| failed("image", error))?;
         file.set_len(IMAGE_BYTES)
             .map_err(|error| failed("image", error))?;
-        let device = run(&["losetup", "-f", "--show", &image.to_string_lossy()])?;
+        let name = run(&["losetup", "-f", "--show", &image.to_string_lossy()])?;
+        Ok(Self {
+            name: name.trim().to_owned(),
+            folder,
+        })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = run(&["losetup", "-d", &self.name]);
+    }
+}
+
+/// A mounted file system on a loop device.
+pub struct Disk {
+    pub mountpoint: PathBuf,
+    mounted: bool,
+    // Removed after it is unmounted.
+    pub device: Device,
+}
+
+impl Disk {
+    /// Makes the disk, or returns the missing requirement.
+    pub fn make(file_system: &FileSystem) -> Outcome<Self> {
+        let device = Device::make()?;
+        let mountpoint = device.folder.path().join("mounted");
+        std::fs::create_dir(&mountpoint).map_err(|error| failed("mountpoint", error))?;
         let mut disk = Self {
-            device: device.trim().to_owned(),
-            mounted: false,
             mountpoint,
-            image,
-            _folder: folder,
+            mounted: false,
+            device,
         };
         let mut mkfs = file_system.mkfs.to_vec();
-        let device = disk.device.clone();
+        let device = disk.device.name.clone();
         mkfs.push(&device);
         run(&mkfs)?;
         run(&[
@@ -108,11 +130,11 @@ impl Drop for Disk {
         if self.mounted {
             let _ = run(&["umount", &self.mountpoint.to_string_lossy()]);
         }
-        let _ = run(&["losetup", "-d", &self.device]);
     }
 }
 
-fn run(words: &[&str]) -> Outcome<String> {
+/// Runs a system program; its output.
+pub fn run(words: &[&str]) -> Outcome<String> {
     let (program, arguments) = words.split_first().ok_or("an empty command")?;
     let output = Command::new(program)
         .args(arguments)
@@ -138,21 +160,4 @@ pub fn ledger(name: &str) -> Outcome<NamedTempFile> {
     };
     NamedTempFile::with_prefix_in(format!("tidegate-ledger-{name}-"), folder)
         .map_err(|error| failed("ledger", error))
-}
-
-/// Extents of a file, in sectors: offset in the file, position on the device, length.
-pub fn extents(path: &Path) -> Outcome<Vec<(usize, u64, usize)>> {
-    let text = run(&["filefrag", "-b512", "-v", &path.to_string_lossy()])?;
-    let extent = |line: &str| {
-        let fields: Vec<&str> = line
-            .split([':', '.'])
-            .map(str::trim)
-            .filter(|word| !word.is_empty())
-            .collect();
-        let [_number, offset, _, place, _, length, ..] = fields.as_slice() else {
-            return None;
-        };
-        Some((offset.parse().ok()?, place.parse().ok()?, length.parse().ok()?))
-    };
-    Ok(text.lines().filter_map(extent).collect())
 }

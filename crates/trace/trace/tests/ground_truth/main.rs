@@ -21,7 +21,9 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use results::block_trace::{Event, Request};
-use trace::block::{CaptureError, CaptureSpec, Captured, DEFAULT_RING_BYTES, Method, Sink, Target, capture};
+use trace::block::{
+    CaptureError, CaptureSpec, Captured, DEFAULT_RING_BYTES, ItemOrder, Method, Sink, Target, capture,
+};
 
 use crate::disk::{Disk, FileSystem};
 
@@ -95,7 +97,8 @@ fn case(file_system: &FileSystem) -> Outcome<Option<String>> {
             return Ok(None);
         }
     };
-    let raw = (!file_system.is_encrypted).then_some(disk.image.as_path());
+    let image = disk.device.folder.path().join(disk::IMAGE);
+    let raw = (!file_system.is_encrypted).then_some(image.as_path());
     judge(&disk.mountpoint, raw, file_system.has_generations)
 }
 
@@ -150,6 +153,7 @@ fn traced(folder: &Path, command: Vec<OsString>) -> Outcome<Option<(InMemory, Ca
         command,
         duration: None,
         sync_at_end: true,
+        order: ItemOrder::ByTime,
         host: None,
         source: "ground truth".to_owned(),
     };

@@ -4,7 +4,10 @@ use results::block_trace::{BlockType, CauseQuality};
 use zerocopy::FromZeros;
 
 use super::*;
-use crate::block::record::{EventRecord, ProcessReference, driver_flag, event_kind, run_kind};
+use crate::block::record::{
+    AliasesRecord, EventRecord, LostRecord, MERGED_BIOS, NameRecord, ProcessReference, WriterRecord,
+    driver_flag, event_kind, run_flag, run_kind,
+};
 
 const DEVICE: u32 = 8 << 20;
 const OWN_PID: u32 = 77;
@@ -20,6 +23,7 @@ fn joiner() -> Joiner {
         Attribution::default(),
         FlagBits::from_members(bits.into_iter()),
         OWN_PID,
+        true,
     )
 }
 
@@ -223,7 +227,7 @@ fn requests_of_the_tracer_itself_are_counted_and_left_out() {
     ];
     let requests = joined(&mut joiner, &records);
     assert_eq!(requests.len(), 1);
-    assert_eq!((requests[0].sector, joiner.own_requests), (16, 1));
+    assert_eq!((requests[0].sector, joiner.untold.own), (16, 1));
 }
 
 #[test]
@@ -262,6 +266,7 @@ fn a_device_without_requests_completes_its_bios() {
     }
     let mut done = BioDoneRecord::new_zeroed();
     (done.device, done.bio, done.time, done.status) = (DEVICE, 100, 180, 10);
+    done.without_requests = 1;
     let requests = joined(&mut joiner(), &[records[0], Record::BioDone(done)]);
     assert_eq!(requests.len(), 1);
     assert_eq!(
@@ -326,4 +331,357 @@ fn a_bio_that_is_split_into_very_many_requests_is_joined_piece_by_piece() {
         joined += 1;
     }
     assert_eq!(joined, PIECES);
+}
+
+/// A request that names its first bio and, by a record before it, the others.
+fn request_of(bios: &[u64], issued: u64, operation: u32, sector: u64, sectors: u32) -> Vec<Record> {
+    let Record::Request(mut named) = request(issued, operation, sector, sectors) else {
+        return Vec::new();
+    };
+    named.bio = bios[0];
+    named.merged = u32::try_from(bios.len() - 1).unwrap();
+    let further = bios[1..].chunks(MERGED_BIOS).map(|bios| {
+        let mut record = MergedRecord::new_zeroed();
+        (record.bio, record.mark) = (named.bio, low_half(named.completed));
+        record.bios[..bios.len()].copy_from_slice(bios);
+        Record::Merged(record)
+    });
+    further.chain([Record::Request(named)]).collect()
+}
+
+fn refusal(bio: u64, operation: u32, sector: u64, sectors: u32) -> Record {
+    let mut done = BioDoneRecord::new_zeroed();
+    (done.device, done.bio, done.operation, done.status) = (DEVICE, bio, operation, 12);
+    (done.sector, done.bytes, done.time) = (sector, sectors * 512, bio + 1);
+    Record::BioDone(done)
+}
+
+fn loss(time: u64) -> Record {
+    let mut lost = LostRecord::new_zeroed();
+    lost.time = time;
+    Record::Lost(lost)
+}
+
+#[test]
+fn a_refused_bio_is_counted_and_neither_told_nor_joined_nor_waited_for() {
+    let mut joiner = joiner();
+    let records = [
+        bio(1, 100, READ, 8, 8),
+        refusal(100, READ, 8, 8),
+        bio(2, 200, READ, 8, 8),
+        request(300, READ, 8, 8),
+    ];
+    for record in &records {
+        joiner.take(record);
+    }
+    joiner.take(&bio(3, 10 * DISORDER_NS, WRITE, 128, 8));
+    let Some(Item::Request(told)) = joiner.next() else {
+        panic!("the request waits for the refused bio");
+    };
+    assert_eq!(runs(&told), [(8, 4096, Some(2))]);
+    assert_eq!(joiner.untold.refused, 1);
+    joiner.finish();
+    assert_eq!(
+        std::iter::from_fn(|| joiner.next_of_rest()).count(),
+        1,
+        "the write alone"
+    );
+}
+
+#[test]
+fn a_bio_whose_rest_was_refused_is_told_with_what_was_done() {
+    let records = [
+        bio(1, 100, READ, 0, 24),
+        request(200, READ, 0, 16),
+        refusal(100, READ, 16, 8),
+    ];
+    let mut joiner = joiner();
+    let requests = joined(&mut joiner, &records);
+    assert_eq!(
+        requests.iter().map(runs).collect::<Vec<_>>(),
+        [[(0, 8192, Some(1))]]
+    );
+    assert_eq!(joiner.untold.refused, 1);
+}
+
+#[test]
+fn a_refused_flush_is_not_that_of_the_next_one() {
+    let records = [
+        bio(1, 100, WRITE | PREFLUSH, 0, 0),
+        refusal(100, WRITE | PREFLUSH, 0, 0),
+        bio(2, 110, WRITE | PREFLUSH, 0, 0),
+        request(200, FLUSH, 0, 0),
+    ];
+    let mut joiner = joiner();
+    let requests = joined(&mut joiner, &records);
+    let submitter = requests[0].submitter.as_ref().map(|process| process.pid);
+    assert_eq!((submitter, joiner.untold.refused), (Some(2), 1));
+}
+
+#[test]
+fn requests_of_the_same_sectors_at_the_same_time_take_the_bios_that_they_name() {
+    let mut records = vec![
+        bio(1, 100, READ, 8, 8),
+        bio(1, 101, READ, 16, 8),
+        bio(2, 102, READ, 8, 8),
+        bio(2, 103, READ, 16, 8),
+    ];
+    records.extend(request_of(&[102, 103], 200, READ, 8, 16));
+    records.extend(request_of(&[100, 101], 210, READ, 8, 16));
+    let requests = joined(&mut joiner(), &records);
+    let by_issue = |issued| requests.iter().find(|one| one.issued_ns == Some(issued)).unwrap();
+    assert_eq!(runs(by_issue(200)), [(8, 4096, Some(2)), (16, 4096, Some(2))]);
+    assert_eq!(runs(by_issue(210)), [(8, 4096, Some(1)), (16, 4096, Some(1))]);
+}
+
+#[test]
+fn more_bios_than_one_record_holds_are_all_named() {
+    let bios: Vec<u64> = (100..140).collect();
+    let mut records: Vec<Record> = bios
+        .iter()
+        .map(|time| bio(1, *time, WRITE, (time - 100) * 8, 8))
+        .collect();
+    records.push(loss(150));
+    records.extend(request_of(&bios, 200, WRITE, 0, 40 * 8));
+    let requests = joined(&mut joiner(), &records);
+    assert!(
+        requests[0].runs.iter().all(|run| run.file.is_some()),
+        "{requests:?}"
+    );
+}
+
+/// The request of the first bio is lost. The second bio is of the same sectors and another process.
+#[test]
+fn after_a_loss_a_bio_is_not_given_to_the_next_request_of_its_sectors() {
+    let mut records = vec![bio(1, 100, WRITE, 8, 8), loss(150), bio(2, 200, WRITE, 8, 8)];
+    records.extend(request_of(&[200], 300, WRITE, 8, 8));
+    // Its bio was lost.
+    records.extend(request_of(&[999], 400, WRITE, 8, 8));
+    let mut joiner = joiner();
+    let requests = joined(&mut joiner, &records);
+    let told: Vec<_> = requests.iter().map(runs).collect();
+    assert_eq!(told, [[(8, 4096, Some(2))], [(8, 4096, None)]]);
+    assert_eq!(joiner.untold.lost, 1, "the first one is counted, not invented");
+}
+
+#[test]
+fn a_bio_at_the_address_of_another_shows_that_that_one_has_ended() {
+    let mut first = bio(1, 100, WRITE, 8, 8);
+    if let Record::Bio(bio) = &mut first {
+        bio.bio = 200;
+    }
+    let mut records = vec![first, loss(150), bio(2, 200, WRITE, 64, 8)];
+    records.extend(request_of(&[200], 300, WRITE, 64, 8));
+    let mut joiner = joiner();
+    let requests = joined(&mut joiner, &records);
+    assert_eq!(
+        requests.iter().map(runs).collect::<Vec<_>>(),
+        [[(64, 4096, Some(2))]]
+    );
+    assert!(joiner.waiting.is_empty());
+}
+
+#[test]
+fn pieces_of_a_lost_bio_are_not_those_of_the_next_one_at_its_address() {
+    let piece = |time: u64| {
+        let mut record = RunRecord::new_zeroed();
+        (record.bio, record.mark) = (200, low_half(time));
+        (record.run.kind, record.run.inode, record.run.mode) = (run_kind::DIRECT, 66, 0x8000);
+        record.run.bytes = 4096;
+        Record::Run(record)
+    };
+    let Record::Bio(mut whole) = bio(2, 200, WRITE, 64, 16) else {
+        return;
+    };
+    (whole.run.start, whole.run.bytes) = (4096, 4096);
+    // The record of the bio of the first piece is lost; the second bio's first piece is lost.
+    let records = [piece(100), Record::Bio(whole), request(300, WRITE, 64, 16)];
+    let requests = joined(&mut joiner(), &records);
+    assert_eq!(runs(&requests[0]), [(64, 4096, None), (72, 4096, Some(2))]);
+    let inodes: Vec<_> = requests[0]
+        .runs
+        .iter()
+        .map(|run| run.file.map(|file| file.inode))
+        .collect();
+    assert_eq!(inodes, [None, Some(2)]);
+}
+
+#[test]
+fn one_bio_that_never_ends_holds_back_others_for_ten_seconds_and_top_not_at_all() {
+    for (in_order, limit) in [(true, HOLD_NS), (false, 0)] {
+        let bits = FlagBits::from_members(std::iter::empty());
+        let mut joiner = Joiner::new(Attribution::default(), bits, OWN_PID, in_order);
+        joiner.take(&bio(1, 100, WRITE, 8, 8));
+        joiner.take(&bio(2, 200, WRITE, 64, 8));
+        joiner.take(&request(300, WRITE, 64, 8));
+        assert_eq!(joiner.next().is_some(), limit == 0);
+        joiner.take(&request(300 + limit, READ, 1024, 8));
+        joiner.take(&request(400 + limit + DISORDER_NS, READ, 2048, 8));
+        let told = std::iter::from_fn(|| joiner.next()).count();
+        assert_eq!(told, 2);
+        // When it ends after all, it is joined.
+        joiner.take(&request(500 + limit, WRITE, 8, 8));
+        joiner.finish();
+        let rest: Vec<Item> = std::iter::from_fn(|| joiner.next_of_rest()).collect();
+        let owned = rest
+            .iter()
+            .filter(|item| matches!(item, Item::Request(one) if runs(one) == [(8, 4096, Some(1))]));
+        assert_eq!(owned.count(), 1);
+    }
+}
+
+const INODE: u64 = 12;
+
+fn name(dentry: u64, parent: u64, text: &[u8]) -> Record {
+    let mut name = NameRecord::new_zeroed();
+    (name.dentry, name.parent) = (dentry, parent);
+    name.bytes = u32::try_from(text.len()).unwrap();
+    name.name[..text.len()].copy_from_slice(text);
+    Record::Name(name)
+}
+
+/// A write call to a page through a directory entry.
+fn dirtied(pid: u32, time: u64, page: u64, dentry: u64) -> Record {
+    let mut writer = WriterRecord::new_zeroed();
+    (writer.inode, writer.time, writer.dentry) = (INODE, time, dentry);
+    (writer.position, writer.bytes) = (page * 4096, 4096);
+    writer.process = ProcessReference {
+        tgid: pid,
+        tid: pid,
+        name: 0,
+    };
+    Record::Writer(writer)
+}
+
+/// Write-back of the first pages of the file by a kernel thread.
+fn written_back(time: u64, pages: u32, dentry: u64, flags: u8) -> Record {
+    let Record::Bio(mut bio) = bio(9, time, WRITE, 8, pages * 8) else {
+        panic!("a bio");
+    };
+    bio.by_kernel = 1;
+    bio.run.kind = run_kind::PAGES;
+    (bio.run.inode, bio.run.dentry, bio.run.flags) = (INODE, dentry, flags);
+    Record::Bio(bio)
+}
+
+/// Path, whether it is one of several, cause and quality of each run.
+fn told(request: &Request) -> Vec<(Option<&str>, bool, Option<u32>, CauseQuality)> {
+    let of = |run: &'_ Run| {
+        (
+            run.one_of_names,
+            run.cause.as_ref().map(|cause| cause.pid),
+            run.cause_quality,
+        )
+    };
+    let runs = request.runs.iter();
+    runs.map(|run| {
+        let (one, pid, quality) = of(run);
+        (run.path.as_deref(), one, pid, quality)
+    })
+    .collect()
+}
+
+#[test]
+fn a_page_of_a_file_with_two_names_has_the_one_that_was_written_through_or_says_that_it_is_one_of_them() {
+    let mut aliases = AliasesRecord::new_zeroed();
+    aliases.inode = INODE;
+    aliases.dentries[..2].copy_from_slice(&[3, 2]);
+    let records = [
+        name(1, 1, b"/"),
+        name(2, 1, b"x"),
+        name(3, 1, b"y"),
+        dirtied(1, 100, 0, 2),
+        dirtied(1, 110, 1, 0),
+        // Not there any more.
+        dirtied(1, 120, 2, 4),
+        Record::Aliases(aliases),
+        written_back(200, 3, 3, run_flag::ONE_OF_NAMES),
+        request(300, WRITE, 8, 24),
+        // The entry gets another name.
+        dirtied(1, 400, 0, 2),
+        name(2, 1, b"z"),
+        Record::Aliases(aliases),
+        written_back(500, 1, 3, run_flag::ONE_OF_NAMES),
+        request(600, WRITE, 8, 8),
+    ];
+    let mut joiner = joiner();
+    for record in &records {
+        joiner.take(record);
+    }
+    joiner.finish();
+    let items: Vec<Item> = std::iter::from_fn(|| joiner.next_of_rest()).collect();
+    let by_call = CauseQuality::WriteCall;
+    let expected = [
+        vec![
+            (Some("/x"), false, Some(1), by_call),
+            (Some("/y"), true, Some(1), by_call),
+            (Some("/y"), true, Some(1), by_call),
+        ],
+        vec![(Some("/z"), false, Some(1), by_call)],
+    ];
+    assert_eq!(items.len(), 2, "and no rename");
+    for (item, expected) in items.iter().zip(expected) {
+        let Item::Request(request) = item else {
+            panic!("a request")
+        };
+        assert_eq!(told(request), expected);
+    }
+}
+
+#[test]
+fn after_a_loss_no_earlier_writer_or_name_is_told() {
+    let records = [
+        name(1, 1, b"/"),
+        name(2, 1, b"x"),
+        dirtied(1, 100, 0, 2),
+        loss(150),
+        dirtied(2, 160, 1, 2),
+        written_back(200, 2, 2, 0),
+        request(300, WRITE, 8, 16),
+        written_back(400, 1, 0, run_flag::NAME_LOST),
+        request(500, WRITE, 8, 8),
+    ];
+    let mut records = records.to_vec();
+    if let Record::Request(request) = &mut records[6] {
+        request.bio = 200;
+    }
+    if let Record::Request(request) = &mut records[8] {
+        request.bio = 400;
+    }
+    let requests = joined(&mut joiner(), &records);
+    // The first page has the last known writer of the file, with the quality that says no more than that.
+    let first = [
+        (Some("/x"), false, Some(2), CauseQuality::Inode),
+        (Some("/x"), false, Some(2), CauseQuality::WriteCall),
+    ];
+    assert_eq!(told(&requests[0]), first);
+    assert_eq!(requests[1].runs[0].path, None);
+}
+
+#[test]
+fn pages_that_several_processes_may_store_to_have_no_sure_writer() {
+    let mapped = |flags| {
+        let records = [
+            dirtied(1, 100, 0, 0),
+            written_back(200, 1, 0, flags),
+            request(300, WRITE, 8, 8),
+            dirtied(2, 400, 1, 0),
+            dirtied(1, 410, 0, 0),
+            written_back(500, 1, 0, flags),
+            request(600, WRITE, 8, 8),
+        ];
+        let requests = joined(&mut joiner(), &records);
+        [0, 1].map(|at| requests[at].runs[0].cause_quality)
+    };
+    let (sure, unsure) = (CauseQuality::WriteCall, CauseQuality::Inode);
+    assert_eq!(mapped(0), [sure, sure]);
+    assert_eq!(
+        mapped(run_flag::MAPPED),
+        [sure, unsure],
+        "another one wrote to it"
+    );
+    assert_eq!(
+        mapped(run_flag::MAPPED | run_flag::MAPPED_OFTEN),
+        [unsure, unsure]
+    );
 }

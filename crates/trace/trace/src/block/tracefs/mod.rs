@@ -23,18 +23,20 @@ use zerocopy::{FromZeros, IntoBytes};
 use self::files::{Files, Moment, Told};
 use super::device;
 use super::error::CaptureError;
+use super::joiner::low_half;
 use super::privilege;
 use super::record::{
-    BioRecord, NO_HARDWARE_QUEUE, ProcessRecord, ProcessReference, RequestRecord, RunPart, RunRecord,
-    kernel_device,
+    BioDoneRecord, BioRecord, LostRecord, NO_HARDWARE_QUEUE, ProcessRecord, ProcessReference, RequestRecord,
+    RunPart, RunRecord, kernel_device,
 };
 use super::request_flags::FlagBits;
 use super::ring::Chunk;
 
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const NAME: &str = "tidegate-";
-const EVENTS: [&str; 4] = [
+const EVENTS: [&str; 5] = [
     "block_bio_queue",
+    "block_bio_complete",
     "block_rq_insert",
     "block_rq_issue",
     "block_rq_complete",
@@ -44,10 +46,17 @@ const REST: Duration = Duration::from_millis(20);
 const KIND_BIO: u32 = 1;
 const KIND_RUN: u32 = 2;
 const KIND_REQUEST: u32 = 3;
+const KIND_BIO_DONE: u32 = 4;
 const KIND_NAME: u32 = 5;
 const KIND_PROCESS: u32 = 6;
 const KIND_WRITER: u32 = 7;
 const KIND_EVENT: u32 = 8;
+const KIND_LOST: u32 = 12;
+/// In the text, where the kernel overwrote events that were not read in time.
+const LOST: &str = "[LOST ";
+
+/// `BLK_STS_IOERR`.
+const IO_ERROR: u32 = 10;
 
 /// `PF_KTHREAD`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -369,6 +378,8 @@ struct Parser {
     known: HashMap<u32, (u32, bool)>,
     files: Files,
     bios: u64,
+    /// Time of the last event.
+    time: u64,
 }
 
 /// Common fields of every event.
@@ -401,13 +412,20 @@ impl Parser {
             known: HashMap::new(),
             files,
             bios: 0,
+            time: 0,
         }
     }
 
     fn line(&mut self, text: &str, chunk: &mut Chunk) {
         let Some(head) = head(text) else {
+            if text.contains(LOST) {
+                let mut record = LostRecord::new_zeroed();
+                (record.kind, record.time) = (KIND_LOST, self.time);
+                chunk.push(record.as_bytes());
+            }
             return;
         };
+        self.time = head.time;
         if !EVENTS.contains(&head.event) {
             return self.file_event(head, chunk);
         }
@@ -430,6 +448,18 @@ impl Parser {
         let time = head.time;
         match head.event {
             "block_bio_queue" => self.bio(&line, disk, chunk),
+            // Refused: it has no request. Devices without requests complete all their bios here.
+            "block_bio_complete" if line.error != 0 => {
+                let mut record = BioDoneRecord::new_zeroed();
+                record.kind = KIND_BIO_DONE;
+                record.device = disk;
+                record.time = time;
+                record.sector = line.sector;
+                record.operation = line.operation;
+                record.bytes = u32::try_from(line.bytes).unwrap_or(u32::MAX / 512 * 512);
+                record.status = IO_ERROR;
+                chunk.push(record.as_bytes());
+            }
             "block_rq_insert" => self.under_way.entry(key).or_default().inserted = time,
             "block_rq_issue" => {
                 let count = self.in_flight.entry(disk).or_default();
@@ -455,7 +485,7 @@ impl Parser {
                 record.bytes = u32::try_from(line.bytes).unwrap_or(u32::MAX / 512 * 512);
                 record.operation = line.operation;
                 // Any status other than success is an I/O error in the block layer's numbering.
-                record.status = if line.error == 0 { 0 } else { 10 };
+                record.status = if line.error == 0 { 0 } else { IO_ERROR };
                 record.in_flight = request.in_flight;
                 record.hardware_queue = NO_HARDWARE_QUEUE;
                 chunk.push(record.as_bytes());
@@ -509,6 +539,7 @@ impl Parser {
             let mut piece = RunRecord::new_zeroed();
             piece.kind = KIND_RUN;
             piece.bio = record.bio;
+            piece.mark = low_half(record.time);
             piece.run = run;
             chunk.push(piece.as_bytes());
         }
@@ -630,7 +661,7 @@ fn block_event(head: Head<'_>) -> Option<Line<'_>> {
         before = word.parse::<u64>().ok();
     };
     let last = head.fields.rsplit('[').next()?.trim_end_matches(']');
-    let is_done = head.event == "block_rq_complete";
+    let is_done = head.event.ends_with("_complete");
     Some(Line {
         head,
         device: kernel_device(device),

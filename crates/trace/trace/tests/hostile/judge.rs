@@ -1,0 +1,467 @@
+//! Holds a trace against the ledger: who each request is charged to, by which name, and whether it happened at all.
+//!
+//! A request of file data, or of a device that is used directly, must be explained by the ledger:
+//! - direct I/O: an action of that process, range and moment, and the requests of an action add up to its bytes;
+//! - buffered writes: page by page, the last process that made it dirty before the request, and no page is written more
+//!   often than it was made dirty by calls;
+//! - its path: that of the name which this process used, as it was then; or the trace says that it is one of several.
+//!
+//! Requests whose owner is not told say so by their quality; they are counted, and a case limits them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use results::block_trace::{BlockType, CauseQuality, Event, EventKind, IoMode, Operation, Request, Run};
+
+use crate::Outcome;
+use crate::ledger::{Act, Action, FileKey, Ledger, Window};
+
+const PAGE: u64 = 4096;
+/// Differences between the clocks of trace and ledger, and between a call and its request, ns.
+const SLACK: u64 = 300_000;
+/// Maximum number of complaints shown; the total is printed.
+const SHOWN: usize = 4;
+
+/// Circumstances of a trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Wall clock at the trace's start, ns.
+    pub start: u64,
+    pub has_generations: bool,
+    /// Direct I/O goes past the page cache.
+    pub has_direct: bool,
+    /// Records were lost: the trace may lack requests.
+    pub is_partial: bool,
+}
+
+/// Result of a comparison.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Requests of data that were compared.
+    pub requests: u64,
+    pub bytes: u64,
+    /// Pieces whose owner the trace says it does not know.
+    pub unknown: u64,
+    /// Those with a path, by the program's folder.
+    pub unknown_of: BTreeMap<String, u64>,
+    /// Pieces under one of several names.
+    pub one_of_names: u64,
+    pub renames: u64,
+    complaints: Vec<String>,
+    pub misattributed: u64,
+    pub invented: u64,
+    pub missing: u64,
+}
+
+impl Verdict {
+    /// An error if anything is wrong.
+    pub fn outcome(&self) -> Outcome<String> {
+        let told = format!(
+            "{} requests ({} bytes): {} misattributed, {} invented, {} missing, {} pieces say that their owner is \
+             unknown {:?}, {} that they bear one of several names; {} renames",
+            self.requests,
+            self.bytes,
+            self.misattributed,
+            self.invented,
+            self.missing,
+            self.unknown,
+            self.unknown_of,
+            self.one_of_names,
+            self.renames
+        );
+        if self.misattributed + self.invented + self.missing > 0 {
+            return Err(format!("{told}\n{}", self.complaints.join("\n")));
+        }
+        Ok(told)
+    }
+
+    fn complain(&mut self, text: String) {
+        if self.complaints.len() < SHOWN {
+            self.complaints.push(format!("  {text}"));
+        }
+    }
+}
+
+/// A piece of a request, and the actions on its file.
+struct Piece<'a> {
+    run: &'a Run,
+    key: FileKey,
+    actions: &'a [Action],
+    time: Window,
+    offset: u64,
+    /// The process, if the trace is sure of it.
+    pid: Option<u32>,
+}
+
+impl Piece<'_> {
+    fn is_of(&self, action: &Action) -> bool {
+        self.pid.is_none_or(|pid| pid == action.pid)
+    }
+}
+
+/// Whether the piece never happened, and the reason.
+type Complaint = Result<(), (bool, String)>;
+
+struct Judge<'a> {
+    requests: &'a [Request],
+    ledger: &'a Ledger,
+    setting: Setting,
+    verdict: Verdict,
+    /// Bytes of requests for each direct action, by file and place in its list.
+    moved: HashMap<(FileKey, usize), u64>,
+    /// Writes of each page to its home.
+    written: BTreeMap<(FileKey, u64), u64>,
+}
+
+/// Compares a trace with the ledger.
+pub fn judge(requests: &[Request], events: &[Event], ledger: &Ledger, setting: Setting) -> Verdict {
+    let mut judge = Judge {
+        requests,
+        ledger,
+        setting,
+        verdict: Verdict::default(),
+        moved: HashMap::new(),
+        written: BTreeMap::new(),
+    };
+    for request in requests {
+        judge.request(request);
+    }
+    judge.totals();
+    judge.renames(events);
+    judge.verdict
+}
+
+impl Judge<'_> {
+    fn request(&mut self, request: &Request) {
+        if !request.moves_data() {
+            return;
+        }
+        let covered: u64 = request.runs.iter().map(|run| run.bytes).sum();
+        if covered != request.bytes {
+            self.verdict.misattributed += 1;
+            self.verdict
+                .complain(format!("runs do not cover the request: {request:?}"));
+        }
+        let mut is_judged = false;
+        for run in &request.runs {
+            let is_unknown =
+                run.block_type == BlockType::Unknown && run.file.is_none() && run.cause.is_none();
+            if is_unknown {
+                self.verdict.unknown += 1;
+                is_judged = true;
+                continue;
+            }
+            let is_device =
+                matches!(run.block_type, BlockType::Raw | BlockType::Unknown) && run.file.is_none();
+            if run.block_type != BlockType::Data && !is_device {
+                continue;
+            }
+            is_judged = true;
+            self.verdict.bytes += run.bytes;
+            self.verdict.one_of_names += u64::from(run.one_of_names);
+            if let Err((is_invented, reason)) = self.run(request, run) {
+                match is_invented {
+                    true => self.verdict.invented += 1,
+                    false => self.verdict.misattributed += 1,
+                }
+                let time = self.time(request);
+                self.verdict
+                    .complain(format!("{reason}: {} at {time:?}, {run:?}", request.operation));
+            }
+        }
+        self.verdict.requests += u64::from(is_judged);
+    }
+
+    /// When a piece of the request was given to the block layer: with several, any time until the request was issued, as
+    /// later ones may have been merged into it.
+    fn time(&self, request: &Request) -> Window {
+        let first = request.queued_ns.or(request.first_ns()).unwrap_or(0);
+        let last = request
+            .issued_ns
+            .filter(|_| request.runs.len() > 1)
+            .unwrap_or(first);
+        Window {
+            from: self.setting.start + first,
+            to: self.setting.start + last.max(first),
+        }
+    }
+
+    fn key(&self, request: &Request, run: &Run) -> FileKey {
+        match run.file {
+            None => ((request.device.major, request.device.minor), 0, 0),
+            Some(file) => {
+                let generation = if self.setting.has_generations {
+                    file.generation
+                } else {
+                    0
+                };
+                (
+                    (file.file_system.major, file.file_system.minor),
+                    file.inode,
+                    generation,
+                )
+            }
+        }
+    }
+
+    /// An error tells whether the piece never happened.
+    fn run(&mut self, request: &Request, run: &Run) -> Complaint {
+        let key = self.key(request, run);
+        let ledger = self.ledger;
+        let actions = ledger
+            .actions
+            .get(&key)
+            .ok_or((true, "a file that nobody used".to_owned()))?;
+        let is_sure = matches!(run.cause_quality, CauseQuality::Folio | CauseQuality::WriteCall);
+        if !is_sure {
+            self.verdict.unknown += 1;
+            let program = run.path.as_deref().and_then(|path| path.split('/').nth(2));
+            let of = self.verdict.unknown_of.entry(program.unwrap_or("?").to_owned());
+            *of.or_default() += 1;
+        }
+        let piece = Piece {
+            run,
+            key,
+            actions,
+            time: self.time(request),
+            offset: run.file_offset.unwrap_or(run.sector * 512),
+            pid: run.cause.as_ref().map(|process| process.pid).filter(|_| is_sure),
+        };
+        let is_direct = request.mode == IoMode::Direct || run.file.is_none();
+        // A request of several pieces has the mode of the first one.
+        let is_mixed = request.runs.len() > 1 && run.file.is_some();
+        match (request.operation, is_direct) {
+            (Operation::Read, true) => match self.direct(&piece, Act::ReadDirectly) {
+                Err(_) if is_mixed => self.read(&piece),
+                outcome => outcome,
+            },
+            (Operation::Read, false) => self.read(&piece),
+            (_, true) => match self.direct(&piece, Act::WroteDirectly) {
+                Err(_) if is_mixed => self.buffered(&piece),
+                outcome => outcome,
+            },
+            _ => self.buffered(&piece),
+        }
+    }
+
+    fn direct(&mut self, piece: &Piece<'_>, act: Act) -> Complaint {
+        let (bytes, key) = (piece.run.bytes, piece.key);
+        let is_its = |action: &Action| {
+            action.act == act
+                && covers(action, piece.offset, bytes)
+                && action.when.overlaps(piece.time, SLACK)
+        };
+        let moved = |at: usize| self.moved.get(&(key, at)).copied().unwrap_or(0);
+        let mut candidates = piece.actions.iter().enumerate();
+        let found = candidates
+            .find(|(at, action)| is_its(action) && piece.is_of(action) && moved(*at) + bytes <= action.bytes);
+        let Some((at, action)) = found else {
+            let is_invented = !piece.actions.iter().any(is_its);
+            return Err((
+                is_invented,
+                format!("no such direct action of process {:?}", piece.pid),
+            ));
+        };
+        *self.moved.entry((key, at)).or_default() += bytes;
+        self.name(piece, &[action])
+    }
+
+    fn read(&self, piece: &Piece<'_>) -> Complaint {
+        let near = piece
+            .actions
+            .iter()
+            .filter(|action| action.when.overlaps(piece.time, SLACK));
+        // Writes of parts of pages, and stores, read the rest.
+        let (writes, reads): (Vec<&Action>, Vec<&Action>) =
+            near.partition(|action| matches!(action.act, Act::Dirtied | Act::Stored));
+        let near = if reads.is_empty() { writes } else { reads };
+        let is_invented = near.is_empty();
+        let its: Vec<&Action> = near.into_iter().filter(|action| piece.is_of(action)).collect();
+        if its.is_empty() {
+            return Err((is_invented, format!("no read of process {:?}", piece.pid)));
+        }
+        self.name(piece, &its)
+    }
+
+    fn buffered(&mut self, piece: &Piece<'_>) -> Complaint {
+        for page in piece.offset / PAGE..(piece.offset + piece.run.bytes).div_ceil(PAGE) {
+            *self.written.entry((piece.key, page)).or_default() += 1;
+            let last = last_writers(piece.actions, page, piece.time);
+            if last.is_empty() {
+                return Err((true, format!("page {page} was not made dirty before")));
+            }
+            let its: Vec<&Action> = last
+                .iter()
+                .copied()
+                .filter(|action| piece.is_of(action))
+                .collect();
+            if its.is_empty() {
+                let pids: Vec<u32> = last.iter().map(|action| action.pid).collect();
+                return Err((false, format!("page {page} is of {pids:?}")));
+            }
+            self.name(piece, &its)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the path is that of a name that one of these actions used, or one of several names and told to be.
+    fn name(&self, piece: &Piece<'_>, actions: &[&Action]) -> Complaint {
+        let (run, time) = (piece.run, piece.time);
+        if run.file.is_none() {
+            return Ok(());
+        }
+        let Some(path) = run.path.as_deref() else {
+            // Nothing is claimed.
+            return match self.setting.is_partial {
+                true => Ok(()),
+                false => Err((false, "no path is told".to_owned())),
+            };
+        };
+        let has = |name: u32| self.ledger.paths(name, time, SLACK).contains(&path);
+        if actions.iter().any(|action| has(action.name)) {
+            return Ok(());
+        }
+        let names = self
+            .ledger
+            .names_of
+            .get(&piece.key)
+            .map_or(&[][..], Vec::as_slice);
+        let is_gone = |name: u32| {
+            let namings = self.ledger.names.get(&name).map_or(&[][..], Vec::as_slice);
+            namings
+                .iter()
+                .any(|naming| naming.path.is_none() && naming.when.from <= time.to + SLACK)
+        };
+        let used_is_gone = actions.iter().all(|action| is_gone(action.name));
+        if (run.one_of_names || used_is_gone) && names.iter().any(|name| has(*name)) {
+            return Ok(());
+        }
+        let paths = |action: &&Action| self.ledger.paths(action.name, time, SLACK);
+        let expected: Vec<Vec<&str>> = actions.iter().map(paths).collect();
+        Err((false, format!("told to be {path:?}, was {expected:?}")))
+    }
+
+    /// No action has more or fewer bytes of requests than it moved, and no page more writes than dirtyings.
+    fn totals(&mut self) {
+        for (key, actions) in &self.ledger.actions {
+            for (at, action) in actions.iter().enumerate() {
+                let is_direct = matches!(action.act, Act::WroteDirectly | Act::ReadDirectly);
+                let moved = self.moved.get(&(*key, at)).copied().unwrap_or(0);
+                let is_exact = self.setting.has_direct || key.1 == 0;
+                if is_direct && is_exact && !self.setting.is_partial && moved != action.bytes {
+                    self.verdict.missing += 1;
+                    let history = self.history(*key, action.offset);
+                    let text = format!("{moved} bytes are in the trace of {key:?} {action:?}{history}");
+                    self.verdict.complain(text);
+                }
+            }
+        }
+        let written = std::mem::take(&mut self.written);
+        for ((key, page), count) in written {
+            let actions = self.ledger.actions.get(&key).map_or(&[][..], Vec::as_slice);
+            if actions.iter().any(|action| action.act == Act::Stored) {
+                continue;
+            }
+            let dirtied = actions.iter().filter(|action| dirties(action, page)).count();
+            if count > u64::try_from(dirtied).unwrap_or(u64::MAX) {
+                self.verdict.invented += 1;
+                let text = format!(
+                    "page {page} of {key:?} is written {count} times, was made dirty {dirtied} times"
+                );
+                self.verdict.complain(text);
+            }
+        }
+    }
+
+    /// All requests of a place in a file, as context for a complaint.
+    fn history(&self, key: FileKey, offset: u64) -> String {
+        let mut lines = String::new();
+        for request in self.requests {
+            for run in &request.runs {
+                let start = run.file_offset.unwrap_or(run.sector * 512);
+                if self.key(request, run) == key && (start..start + run.bytes).contains(&offset) {
+                    let when = self.time(request);
+                    let pid = run.cause.as_ref().map(|cause| cause.pid);
+                    let (operation, mode) = (request.operation, request.mode);
+                    let line = format!(
+                        "\n    {operation} {mode} at {when:?}: {start} +{} {pid:?}",
+                        run.bytes
+                    );
+                    lines += &line;
+                }
+            }
+        }
+        lines
+    }
+
+    /// Each rename is told once, with its file, its new path and its process, and no other.
+    fn renames(&mut self, events: &[Event]) {
+        let mut told: Vec<&Event> = events
+            .iter()
+            .filter(|event| event.kind == EventKind::Rename)
+            .collect();
+        self.verdict.renames = u64::try_from(told.len()).unwrap_or(u64::MAX);
+        for rename in &self.ledger.renames {
+            let is_it = |event: &&Event| {
+                let key = event.file.map(|file| {
+                    let generation = if self.setting.has_generations {
+                        file.generation
+                    } else {
+                        0
+                    };
+                    (
+                        (file.file_system.major, file.file_system.minor),
+                        file.inode,
+                        generation,
+                    )
+                });
+                let pid = event.process.as_ref().map(|process| process.pid);
+                key == Some(rename.file)
+                    && event.path.as_deref() == Some(&rename.path)
+                    && pid == Some(rename.pid)
+            };
+            match told.iter().position(is_it) {
+                Some(at) => {
+                    told.remove(at);
+                }
+                None => {
+                    self.verdict.missing += 1;
+                    self.verdict.complain(format!("not told: {rename:?}"));
+                }
+            }
+        }
+        for event in told {
+            self.verdict.invented += 1;
+            self.verdict.complain(format!("nobody did it: {event:?}"));
+        }
+    }
+}
+
+fn covers(action: &Action, offset: u64, bytes: u64) -> bool {
+    action.offset <= offset && offset + bytes <= action.offset + action.bytes
+}
+
+/// Direct writes count too: some file systems do them through the cache.
+fn dirties(action: &Action, page: u64) -> bool {
+    matches!(action.act, Act::Dirtied | Act::Stored | Act::WroteDirectly)
+        && action.offset / PAGE <= page
+        && page < (action.offset + action.bytes).div_ceil(PAGE)
+}
+
+/// Those who may have been the last to make a page dirty before some moment of a time: the last that had ended, and all
+/// later ones.
+fn last_writers(actions: &[Action], page: u64, time: Window) -> Vec<&Action> {
+    let mut last: Vec<&Action> = Vec::new();
+    let mut ended = 0;
+    for action in actions.iter().filter(|action| dirties(action, page)) {
+        if action.when.from > time.to + SLACK {
+            continue;
+        }
+        // Earlier ones are out once this one began after their end.
+        if action.when.to + SLACK <= time.from {
+            ended = ended.max(action.when.from.saturating_sub(SLACK));
+        }
+        last.push(action);
+    }
+    last.retain(|action| action.when.to >= ended);
+    last
+}
