@@ -175,7 +175,8 @@ struct slot {
     u32 requeues;
     u16 hardware_queue;
     u16 issued_once;
-    u32 reserved;
+    u32 operation;
+    u64 bio;                /* the first one */
 };
 
 #define SLOTS 32768
@@ -205,6 +206,48 @@ static __always_inline int traced_request(struct request *request)
     return disk ? traced(disk_number(disk)) : -1;
 }
 
+/* What else is known of a request that is done. */
+struct done {
+    u64 completed;          /* 0: not seen */
+    u64 bio;
+    u32 operation;
+    u32 status;
+    u32 merged;
+    u32 reserved;
+};
+
+static __always_inline void tell_request(struct slot *slot, int place, struct done *done)
+{
+    RESERVE(record, request_record, RECORD_REQUEST);
+    if (!record)
+        return;
+    record->device = config.devices[place & (MAX_DEVICES - 1)];
+    record->sector = slot->sector;
+    record->inserted = slot->inserted;
+    record->issued = slot->issued;
+    record->completed = done->completed;
+    record->bytes = slot->bytes;
+    record->operation = done->operation;
+    record->status = done->status;
+    record->in_flight = slot->in_flight;
+    record->hardware_queue = slot->hardware_queue;
+    record->requeues = slot->requeues;
+    record->merged = done->merged;
+    record->bio = done->bio;
+    SUBMIT(record);
+    __sync_fetch_and_add(&counters.requests, 1);
+}
+
+/* A request that is issued anew without having been done: the kernel runs no program while an interrupt has stopped the same
+ * program on the same processor, so a completion may pass unseen. It is told now, without its time. */
+static __always_inline void tell_unseen(struct slot *slot, int place)
+{
+    struct done done = {.bio = slot->bio, .operation = slot->operation};
+    __sync_fetch_and_add(&counters.unseen, 1);
+    __sync_fetch_and_add(&counters.in_flight[place & (MAX_DEVICES - 1)], -1);
+    tell_request(slot, place, &done);
+}
+
 static __always_inline void take_slot(struct slot *slot, struct request *request)
 {
     if (slot->request && slot->request != (u64)request && slot->issued_once)
@@ -217,6 +260,15 @@ static __always_inline void take_slot(struct slot *slot, struct request *request
     slot->issued_once = 0;
 }
 
+/* A bio as it was given to the block layer: a part that was split off it leads to it. */
+static __always_inline u64 first_bio(struct request *request)
+{
+    struct bio *bio = request->bio;
+    if (!bio)
+        return 0;
+    return config.chained && (u64)bio->bi_end_io == config.chained ? (u64)bio->bi_private : (u64)bio;
+}
+
 SEC("tp_btf/block_rq_insert")
 int BPF_PROG(request_insert, struct request *request)
 {
@@ -225,8 +277,10 @@ int BPF_PROG(request_insert, struct request *request)
         return 0;
     u32 queue;
     struct slot *slot = slot_of(request, place, &queue);
-    if (!slot || (slot->request == (u64)request && slot->issued_once))
+    if (!slot)
         return 0;
+    if (slot->request == (u64)request && slot->issued_once)
+        tell_unseen(slot, place);
     take_slot(slot, request);
     slot->inserted = bpf_ktime_get_ns();
     return 0;
@@ -242,8 +296,12 @@ int BPF_PROG(request_issue, struct request *request)
     struct slot *slot = slot_of(request, place, &queue);
     if (!slot)
         return 0;
+    if (slot->request == (u64)request && slot->issued_once)
+        tell_unseen(slot, place);
     if (slot->request != (u64)request || slot->issued_once)
         take_slot(slot, request);
+    slot->bio = first_bio(request);
+    slot->operation = request->cmd_flags;
     slot->issued = bpf_ktime_get_ns();
     slot->issued_once = 1;
     slot->sector = request->__sector;
@@ -269,7 +327,7 @@ int BPF_PROG(request_requeue, struct request *request)
     return 0;
 }
 
-/* A bio as it was given to the block layer: a part that was split off it leads to it. */
+/* As first_bio, of a further one. */
 static __always_inline u64 given_bio(u64 address)
 {
     struct bio *bio = (void *)address;
@@ -325,41 +383,28 @@ int BPF_PROG(request_complete, struct request *request, u8 status, u32 bytes)
     if (slot->done < slot->bytes)
         return 0;
     slot->issued_once = 0;
-    u64 now = bpf_ktime_get_ns();
-    struct chain chain = {.mark = now};
+    struct done done = {
+        .completed = bpf_ktime_get_ns(),
+        .operation = request->cmd_flags,
+        .status = status,
+    };
     /* After a first step, its bios are no longer in the request. */
     if (in_one_step && request->bio) {
-        struct bio *bio = request->bio;
-        u64 end = (u64)bio->bi_end_io;
-        chain.first = config.chained && end == config.chained ? (u64)bio->bi_private : (u64)bio;
-        chain.next = (u64)bio->bi_next;
+        struct chain chain = {.mark = done.completed};
+        chain.first = first_bio(request);
+        chain.next = (u64)request->bio->bi_next;
         if (chain.next) {
             /* As for a walk: the verifier must not take the first step's state for that of all. */
             bpf_probe_read_kernel(&chain, sizeof(chain), &chain);
             bpf_loop(MAX_MERGED_RECORDS, send_merged, &chain, 0);
         }
+        done.bio = chain.first;
+        done.merged = chain.count;
     }
     /* The same request, used anew, starts without the times of this one. */
     slot->request = 0;
     __sync_fetch_and_add(&counters.in_flight[place], -1);
-    RESERVE(record, request_record, RECORD_REQUEST);
-    if (!record)
-        return 0;
-    record->device = config.devices[place & (MAX_DEVICES - 1)];
-    record->sector = slot->sector;
-    record->inserted = slot->inserted;
-    record->issued = slot->issued;
-    record->completed = now;
-    record->bytes = slot->bytes;
-    record->operation = request->cmd_flags;
-    record->status = status;
-    record->in_flight = slot->in_flight;
-    record->hardware_queue = slot->hardware_queue;
-    record->requeues = slot->requeues;
-    record->merged = chain.count;
-    record->bio = chain.first;
-    SUBMIT(record);
-    __sync_fetch_and_add(&counters.requests, 1);
+    tell_request(slot, place, &done);
     return 0;
 }
 

@@ -292,6 +292,7 @@ struct counters {
     u64 lost_told;          /* of them, those that a lost record told of */
     u64 half_full;          /* records that found the ring over half full */
     u64 slots_taken_twice;
+    u64 unseen;             /* completions that were not seen */
     u64 in_flight[MAX_DEVICES];
     u64 interrupts[MAX_DEVICES]; /* of each device's host */
 };

@@ -381,6 +381,15 @@ impl<'a> Session<'a> {
                 ),
             ));
         }
+        if counters.unseen > 0 {
+            limitations.push(limitation(
+                "times of completion of some requests",
+                format!(
+                    "{} completed in an interrupt while the tracer was told of another completion",
+                    counters.unseen
+                ),
+            ));
+        }
         let untold = self.joiner.untold;
         for (count, what, why) in [
             (

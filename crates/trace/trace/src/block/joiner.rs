@@ -285,16 +285,16 @@ impl Joiner {
         self.waiting.insert((queued, bio.device, place));
     }
 
-    /// Removes a bio whose address another one has: it ended, and neither its request nor its refusal was seen.
+    /// A bio has the address of this one, which therefore has ended. After a loss it is dropped, as its request may be
+    /// lost; else its request is told later.
     fn ended_unseen(&mut self, number: u32, place: Place) {
-        let device = self.devices.entry(number).or_default();
-        let Some(bio) = device.pending.remove(place) else {
+        if self.lost_at.is_none() {
             return;
-        };
-        self.waiting.remove(&(bio.queued, number, place));
-        match self.lost_at {
-            Some(_) => self.untold.lost += 1,
-            None => self.untold.refused += 1,
+        }
+        let device = self.devices.entry(number).or_default();
+        if let Some(bio) = device.pending.remove(place) {
+            self.waiting.remove(&(bio.queued, number, place));
+            self.untold.lost += 1;
         }
     }
 
@@ -322,7 +322,7 @@ impl Joiner {
             inserted_ns: time(record.inserted),
             issued_ns: time(record.issued),
             completed_ns: time(record.completed),
-            status: Some(status(record.status)),
+            status: (record.completed != 0).then(|| status(record.status)),
             in_flight: Some(record.in_flight),
             hardware_queue: (record.hardware_queue != NO_HARDWARE_QUEUE).then_some(record.hardware_queue),
             submitter: None,
@@ -361,7 +361,8 @@ impl Joiner {
         names.push(record.bio);
         let word = record.operation & 0xFF;
         let pending = &self.devices.entry(record.device).or_default().pending;
-        let mut places = pending.named(&names, word, start, end);
+        let issued = self.attribution.since_start(record.issued);
+        let mut places = pending.named(&names, word, (start, end), issued);
         let since = match self.lost_at {
             None => 0,
             // Other bios of these sectors may be those of requests that were lost.
@@ -373,7 +374,11 @@ impl Joiner {
             its_end.min(end).saturating_sub(place.1.max(start))
         };
         if places.iter().map(of_both).sum::<u64>() < end - start {
-            let later = |place: &Place| pending.get(*place).is_some_and(|bio| bio.queued >= since);
+            let later = |place: &Place| {
+                pending
+                    .get(*place)
+                    .is_some_and(|bio| (since..=issued).contains(&bio.queued))
+            };
             let others = pending.overlapping(word, start, end).into_iter().filter(later);
             let others: Vec<Place> = others.filter(|place| !places.contains(place)).collect();
             places.extend(others);

@@ -177,13 +177,14 @@ record!(
 
 record!(
     /// `struct counters`.
-    Counters, 176, {
+    Counters, 184, {
     bios: u64,
     requests: u64,
     lost: u64,
     lost_told: u64,
     half_full: u64,
     slots_taken_twice: u64,
+    unseen: u64,
     in_flight: [u64; MAX_DEVICES],
     interrupts: [u64; MAX_DEVICES],
 });

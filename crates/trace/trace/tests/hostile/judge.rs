@@ -226,20 +226,24 @@ impl Judge<'_> {
             offset: run.file_offset.unwrap_or(run.sector * 512),
             pid: run.cause.as_ref().map(|process| process.pid).filter(|_| is_sure),
         };
-        let is_direct = request.mode == IoMode::Direct || run.file.is_none();
         // A request of several pieces has the mode of the first one.
         let is_mixed = request.runs.len() > 1 && run.file.is_some();
-        match (request.operation, is_direct) {
-            (Operation::Read, true) => match self.direct(&piece, Act::ReadDirectly) {
-                Err(_) if is_mixed => self.read(&piece),
-                outcome => outcome,
-            },
-            (Operation::Read, false) => self.read(&piece),
-            (_, true) => match self.direct(&piece, Act::WroteDirectly) {
-                Err(_) if is_mixed => self.buffered(&piece),
-                outcome => outcome,
-            },
-            _ => self.buffered(&piece),
+        let is_direct = request.mode == IoMode::Direct || run.file.is_none();
+        let is_read = request.operation == Operation::Read;
+        let act = if is_read {
+            Act::ReadDirectly
+        } else {
+            Act::WroteDirectly
+        };
+        if is_direct || is_mixed {
+            let direct = self.direct(&piece, act);
+            if direct.is_ok() || !is_mixed {
+                return direct;
+            }
+        }
+        match is_read {
+            true => self.read(&piece),
+            false => self.buffered(&piece),
         }
     }
 

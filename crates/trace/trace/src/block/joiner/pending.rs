@@ -133,13 +133,13 @@ impl PendingBios {
         places
     }
 
-    /// Places of the bios at these addresses with sectors in `start..end`.
-    pub(super) fn named(&self, addresses: &[u64], word: u32, start: u64, end: u64) -> Vec<Place> {
+    /// Places of the bios at these addresses with sectors in a range, queued before a time.
+    pub(super) fn named(&self, addresses: &[u64], word: u32, range: (u64, u64), before: u64) -> Vec<Place> {
         let places = addresses.iter().filter_map(|address| self.at(*address));
-        let overlaps = |place: &Place| {
-            let reaches = || self.by_place.get(place).is_some_and(|bio| bio.end > start);
-            place.0 == word && place.1 < end && reaches()
+        let fits = |place: &Place| {
+            let reaches = |bio: &PendingBio| bio.end > range.0 && bio.queued <= before;
+            place.0 == word && place.1 < range.1 && self.get(*place).is_some_and(reaches)
         };
-        places.filter(overlaps).collect()
+        places.filter(fits).collect()
     }
 }

@@ -481,6 +481,32 @@ fn a_bio_at_the_address_of_another_shows_that_that_one_has_ended() {
     assert!(joiner.waiting.is_empty());
 }
 
+/// The completion of the first request passed unseen, and is told when its place is used anew.
+#[test]
+fn a_request_whose_completion_was_not_seen_takes_its_own_bio_although_another_has_its_address() {
+    let mut second = bio(2, 300, WRITE, 8, 8);
+    if let Record::Bio(bio) = &mut second {
+        bio.bio = 100;
+    }
+    let mut unseen = request_of(&[100], 200, WRITE, 8, 8);
+    if let Record::Request(request) = &mut unseen[0] {
+        request.completed = 0;
+    }
+    let records = [
+        vec![bio(1, 100, WRITE, 8, 8), second],
+        unseen,
+        request_of(&[100], 400, WRITE, 8, 8),
+    ]
+    .concat();
+    let requests = joined(&mut joiner(), &records);
+    let told: Vec<_> = requests.iter().map(|one| (one.status, runs(one))).collect();
+    let expected = [
+        (None, vec![(8, 4096, Some(1))]),
+        (Some(0), vec![(8, 4096, Some(2))]),
+    ];
+    assert_eq!(told, expected);
+}
+
 #[test]
 fn pieces_of_a_lost_bio_are_not_those_of_the_next_one_at_its_address() {
     let piece = |time: u64| {
