@@ -92,16 +92,15 @@ static __always_inline u64 first_entry(struct inode *inode)
     return entry_in_folder((u64)inode);
 }
 
-/* Sends all names of an inode that has several, and which they are. Returns the number of records lost. */
+/* Sends all names of an inode that has several, and which they are. Returns the number of records lost. The names are
+ * walked twice, as the stack has no room for them. */
 static __attribute__((noinline)) int send_aliases(u64 address, u32 file_system)
 {
     struct inode *inode = (void *)address;
-    u64 entries[MAX_ALIASES] = {};
     int lost = 0;
     struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
     for (int i = 0; i < MAX_ALIASES && alias; i++) {
-        entries[i] = entry_of(alias);
-        lost += send_path(entries[i]);
+        lost += send_path(entry_of(alias));
         alias = BPF_CORE_READ(alias, next);
     }
     RESERVE(record, aliases_record, RECORD_ALIASES);
@@ -111,7 +110,12 @@ static __attribute__((noinline)) int send_aliases(u64 address, u32 file_system)
     record->inode = BPF_CORE_READ(inode, i_ino);
     record->generation = BPF_CORE_READ(inode, i_generation);
     record->reserved = 0;
-    __builtin_memcpy(record->dentries, entries, sizeof(entries));
+    alias = BPF_CORE_READ(inode, i_dentry.first);
+    for (int i = 0; i < MAX_ALIASES; i++) {
+        record->dentries[i] = entry_of(alias);
+        if (alias)
+            alias = BPF_CORE_READ(alias, next);
+    }
     SUBMIT(record);
     return lost;
 }
