@@ -19,9 +19,9 @@ pub struct Stack {
 /// Start writing out a stream after each default buffer entry, not only at fsync.
 const WRITE_OUT_BYTES: u64 = 2 << 20;
 /// Direct writes slower than this, in bytes per second, cost a stream more than the page cache does. Measured against the
-/// page cache with early write-out: 0.86 of its throughput on a card of 37 MB/s, 0.8 on one of 330, equal on cards of 550
-/// and 900, 3 times as fast on a disk of 1800.
-const STREAM_DIRECT_RATE_MIN: u64 = 400_000_000;
+/// page cache with early write-out: 0.86 of its throughput on a card of 37 MB/s, 0.8 on cards of 330 and 735, equal on one of
+/// 900, faster on a disk of 2100.
+const STREAM_DIRECT_RATE_MIN: u64 = 1_000_000_000;
 
 impl Stack {
     /// Opens the source and creates the buffer; mounts nothing.
