@@ -173,6 +173,13 @@ impl<'run> Bed<'run> {
         Ok(made)
     }
 
+    /// Number of write requests that the device has completed, as the kernel counts them.
+    pub fn device_writes(&self) -> Option<u64> {
+        let name = self.device()?.file_name()?.to_string_lossy();
+        let stat = fs::read_to_string(format!("/sys/class/block/{name}/stat")).ok()?;
+        stat.split_whitespace().nth(4)?.parse().ok()
+    }
+
     /// Sets the I/O scheduler of the device.
     pub fn set_scheduler(&self, name: &str) -> Result<()> {
         let Some(device) = self.device() else {

@@ -214,7 +214,13 @@ impl<'run> Blocks<'run> {
             .iter()
             .any(|axis| !cell.value(axis).is_empty());
         let traced = bed.device().filter(|_| is_traced);
+        let writes_before = bed.device_writes();
         let mut record = self.bench(cell, &mounted.directory, traced, round)?;
+        // A mount through FUSE has no device of its own: the measuring process counts none.
+        if let (Some(before), Some(after)) = (writes_before, bed.device_writes()) {
+            let writes = nearest_f64(after.saturating_sub(before));
+            record.counters.insert(counter::DEVICE_WRITES.to_owned(), writes);
+        }
         if let (Some(before), Some(after)) = (before, mounted.statistics()?) {
             let count = |pointer: &str| {
                 let value = |document: &serde_json::Value| document.pointer(pointer)?.as_u64();
