@@ -207,3 +207,23 @@ fn a_host_without_a_command_queue_is_refused_one() {
     let message = String::from_utf8_lossy(&refused.stderr);
     assert!(message.contains("cqhci-hs400"), "{message}");
 }
+
+#[test]
+fn bad_cards_are_refused_in_few_words() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let card = folder.path().join("bad.toml");
+    let refused = |text: &str| {
+        std::fs::write(&card, text).unwrap();
+        let output = tidegate(&["emmc", "run", "--card", path(&card), "--size", "64k"]);
+        assert_eq!(output.status.code(), Some(2));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.len() < 4096, "{} bytes", message.len());
+        message
+    };
+    assert!(refused(&format!("name = {}", "x".repeat(500_000))).contains("bad.toml"));
+    assert!(refused(&format!("# {}", "x".repeat(2 << 20))).contains("longer than 1 MiB"));
+    let preset = include_str!("../../../emmc/emmc/cards/gt-i9300.toml");
+    let huge = preset.replace("capacity_bytes = 17179869184", "capacity_bytes = 17592186044416");
+    assert_ne!(huge, preset);
+    assert!(refused(&huge).contains("at most 512 GiB"));
+}

@@ -11,6 +11,7 @@ pub mod loop_disk;
 pub mod output;
 pub mod private_folder;
 pub mod quantity;
+pub mod small_text;
 pub mod terminal;
 
 use std::path::PathBuf;

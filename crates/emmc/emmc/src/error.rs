@@ -16,13 +16,12 @@ pub enum CardError {
         expected: &'static str,
     },
     /// The text is not TOML with the expected keys.
-    #[error("{name}: {source}")]
+    #[error("{name}: {}", shortened(error))]
     Syntax {
         /// File or preset.
         name: String,
-        /// Position and reason.
-        #[source]
-        source: Box<toml::de::Error>,
+        /// Position and reason; no source, since messages would then repeat the quoted text in full.
+        error: Box<toml::de::Error>,
     },
     /// There is no preset with this name.
     #[error("there is no {what} called {name:?}; give a file NAME.toml, or one of {known}")]
@@ -34,4 +33,15 @@ pub enum CardError {
         /// The existing names.
         known: String,
     },
+}
+
+/// Most characters of a line, and most lines, of an error about TOML, which quotes the text.
+const LINE_CHARS: usize = 160;
+const LINES: usize = 8;
+
+/// The error, however long the quoted text is.
+fn shortened(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    let line = |line: &str| line.trim_end().chars().take(LINE_CHARS).collect::<String>();
+    text.lines().take(LINES).map(line).collect::<Vec<_>>().join("\n")
 }

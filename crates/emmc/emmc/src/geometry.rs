@@ -68,6 +68,9 @@ pub struct Shape {
     pub spare_permille: u32,
 }
 
+/// Largest capacity in bytes, that of the largest cards sold. The maps of a card take 8 bytes of memory a unit: 1 GiB.
+const CAPACITY_BYTES_MAX: u64 = 512 << 30;
+
 /// Minimum of super blocks beyond the capacity, whatever the over-provisioning: one being filled by the host, one by
 /// the collector, and two free ones.
 pub const SPARE_SUPER_BLOCKS_MIN: u32 = 4;
@@ -115,6 +118,9 @@ impl CardGeometry {
         }
         if shape.capacity_bytes == 0 || !shape.capacity_bytes.is_multiple_of(u64::from(shape.unit_bytes)) {
             return Err(wrong("capacity_bytes", shape.capacity_bytes, "whole units"));
+        }
+        if shape.capacity_bytes > CAPACITY_BYTES_MAX {
+            return Err(wrong("capacity_bytes", shape.capacity_bytes, "at most 512 GiB"));
         }
         let word_lines = WordLines::new(shape.cell, shape.word_lines);
         let block_bytes =

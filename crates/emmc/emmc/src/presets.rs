@@ -32,8 +32,8 @@ impl Presets {
 
 /// Parses a description; `name` is for messages.
 pub(crate) fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, CardError> {
-    toml::from_str(text).map_err(|source| CardError::Syntax {
+    toml::from_str(text).map_err(|error| CardError::Syntax {
         name: name.to_owned(),
-        source: Box::new(source),
+        error: Box::new(error),
     })
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::import::SkippedPlace;
+
 #[cfg(feature = "native")]
 use crate::native::{NativeReadError, NativeWriteError};
 
@@ -41,6 +43,21 @@ pub enum ReadError {
         path: PathBuf,
         /// Offset of the record in bytes.
         offset: u64,
+        /// Expected content.
+        expected: String,
+        /// Actual content.
+        found: String,
+    },
+    /// Records were found, and none of them could be read.
+    #[error("{}: none of {count} records could be read; the first is at {place}: expected {expected}, found `{found}`; \
+             is it of another format (--from)?", path.display())]
+    NothingRead {
+        /// The file.
+        path: PathBuf,
+        /// Number of records.
+        count: u64,
+        /// Place of the first.
+        place: SkippedPlace,
         /// Expected content.
         expected: String,
         /// Actual content.

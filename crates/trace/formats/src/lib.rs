@@ -21,5 +21,5 @@ pub mod native;
 mod stream;
 
 pub use error::{CarryError, ReadError, WriteError};
-pub use import::{BadLines, Format, ReadOptions, Skipped, SkippedLine, open, open_reader};
+pub use import::{BadLines, Format, ReadOptions, Skipped, SkippedLine, SkippedPlace, open, open_reader};
 pub use stream::{Carry, MemorySource, TraceItem, TraceSink, TraceSource, Written, carry, read_all};

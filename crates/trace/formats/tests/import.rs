@@ -4,7 +4,8 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use formats::{BadLines, Format, ReadOptions, TraceSource, open_reader, read_all};
+use formats::import::detect;
+use formats::{BadLines, Format, ReadOptions, SkippedPlace, TraceSource, open_reader, read_all};
 use results::block_trace::{
     BlockTrace, BlockType, CauseQuality, DeviceNumber, IoPriority, Operation, Request, RequestFlags,
 };
@@ -20,7 +21,11 @@ const REFUSE: ReadOptions = ReadOptions {
 };
 
 fn source(text: &str, options: ReadOptions) -> Result<Box<dyn TraceSource>, String> {
-    let reader = Box::new(Cursor::new(text.as_bytes().to_vec()));
+    source_of_bytes(text.as_bytes().to_vec(), options)
+}
+
+fn source_of_bytes(bytes: Vec<u8>, options: ReadOptions) -> Result<Box<dyn TraceSource>, String> {
+    let reader = Box::new(Cursor::new(bytes));
     open_reader(reader, Path::new("x.txt"), options).map_err(|error| error.to_string())
 }
 
@@ -506,7 +511,10 @@ fn bad_lines_are_counted_and_shown_or_refused() {
     let trace = read_all(&mut *skipping).unwrap();
     assert_eq!(trace.requests.len(), 1);
     let skipped = skipping.skipped().unwrap();
-    assert_eq!((skipped.count, skipped.first[0].place), (1, 2));
+    assert_eq!(
+        (skipped.count, skipped.first[0].place),
+        (1, SkippedPlace::Line(2))
+    );
     assert_eq!(skipped.first[0].found, "what is this");
 
     let error = read_all(&mut *source(text, REFUSE).unwrap())
@@ -520,6 +528,65 @@ fn bad_lines_are_counted_and_shown_or_refused() {
         error.contains("found `what is this`; without --strict"),
         "{error}"
     );
+}
+
+#[test]
+fn a_head_of_json_lines_may_have_spaces() {
+    let line = "{\"format\": \"tidegate.block-trace\", \"schema\": 2}\n";
+    let compact = line.replace(' ', "");
+    for head in [line, &compact] {
+        assert_eq!(detect(head.as_bytes()), Some(Format::JsonLines), "{head}");
+    }
+    let other = "{\"format\": \"tidegate.block-trace-of-others\"}\n";
+    assert_ne!(detect(other.as_bytes()), Some(Format::JsonLines));
+}
+
+#[test]
+fn records_of_which_none_can_be_read_are_an_error() {
+    let lines = "{\"format\":\"tidegate.block-trace\",\"schema\":2}\nnonsense\n{\"request\":{}}\n";
+    let error = read_all(&mut *source(lines, SKIP).unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("x.txt: none of 2 records could be read; the first is at line 2: expected"),
+        "{error}"
+    );
+    let whole = [record_of_blktrace(u64::MAX / 2), record_of_blktrace(u64::MAX / 4)].concat();
+    let error = read_all(&mut *source_of_bytes(whole.clone(), SKIP).unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("none of 2 records could be read; the first is at sector 9223372036854775807"),
+        "{error}"
+    );
+    // One that can be read is enough; the other is told by its sector.
+    let mixed = [record_of_blktrace(8), whole].concat();
+    let mut mixed = source_of_bytes(mixed, SKIP).unwrap();
+    assert_eq!(read_all(&mut *mixed).unwrap().requests.len(), 1);
+    let skipped = mixed.skipped().unwrap();
+    assert_eq!(skipped.first[0].place, SkippedPlace::Sector(u64::MAX / 2));
+}
+
+/// A request of 4 KiB that is given to the driver, as blktrace stores it.
+fn record_of_blktrace(sector: u64) -> Vec<u8> {
+    let mut record = Vec::new();
+    record.extend(0x6561_7407_u32.to_le_bytes());
+    record.extend(1_u32.to_le_bytes());
+    record.extend(1_000_u64.to_le_bytes());
+    record.extend(sector.to_le_bytes());
+    record.extend(4096_u32.to_le_bytes());
+    // Issue, a read.
+    record.extend(0x0001_0007_u32.to_le_bytes());
+    record.extend(
+        [
+            1_u32.to_le_bytes(),
+            (8_u32 << 20).to_le_bytes(),
+            0_u32.to_le_bytes(),
+        ]
+        .concat(),
+    );
+    record.extend([0; 4]);
+    record
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! fio jobs: `tidegate bench --from-fio` and `--to-fio`, and results in the layout of fio's JSON.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -47,7 +46,7 @@ pub fn run(arguments: &FioArguments) -> Result<Finding> {
         bail!("nothing to do; see `tidegate bench --help`");
     };
     let file = path.display().to_string();
-    let text = fs::read_to_string(path).with_context(|| format!("{file} can't be read"))?;
+    let text = programs::small_text::read(path).with_context(|| format!("{file} can't be read"))?;
     if arguments.check {
         return check(&file, &text);
     }

@@ -273,7 +273,7 @@ fn toml_text(name: &str) -> Result<Option<String>> {
     if path.extension().is_none_or(|extension| extension != "toml") {
         return Ok(None);
     }
-    std::fs::read_to_string(path)
+    programs::small_text::read(path)
         .map(Some)
         .with_context(|| format!("{name} can't be read"))
 }

@@ -408,7 +408,7 @@ fn load(name: &str) -> Result<(String, Plan)> {
         Some((_, text)) => (*text).to_owned(),
         None => {
             let names: Vec<&str> = PRESETS.iter().map(|(preset, _)| *preset).collect();
-            std::fs::read_to_string(name).with_context(|| {
+            programs::small_text::read(Path::new(name)).with_context(|| {
                 format!(
                     "{name} can't be read; a plan is a file or one of {}",
                     results::words::expected(name, &names)

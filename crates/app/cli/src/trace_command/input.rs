@@ -122,12 +122,12 @@ pub fn describe_skipped(skipped: &Skipped) {
         return;
     }
     output::print_error(&format!(
-        "{} lines could not be read and are left out:",
+        "{} lines or records could not be read and are left out:",
         skipped.count
     ));
     for line in &skipped.first {
         output::print_error(&format!(
-            "line {}: expected {}, found `{}`",
+            "{}: expected {}, found `{}`",
             line.place, line.expected, line.found
         ));
     }
@@ -138,7 +138,10 @@ pub fn skipped_json(skipped: &Skipped) -> serde_json::Value {
     let first: Vec<_> = skipped
         .first
         .iter()
-        .map(|line| serde_json::json!({"line": line.place, "expected": line.expected, "found": line.found}))
+        .map(|line| {
+            let (word, number) = (line.place.word(), line.place.number());
+            serde_json::json!({word: number, "expected": line.expected, "found": line.found})
+        })
         .collect();
     serde_json::json!({"count": skipped.count, "first": first})
 }

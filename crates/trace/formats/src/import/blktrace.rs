@@ -28,7 +28,7 @@ use super::assembly::Assembly;
 use super::blkparse::of_split;
 use super::block_event::{BlockEvent, Step};
 use super::clock::Clock;
-use super::lines::{BadLines, Skipped};
+use super::lines::{BadLines, Skipped, SkippedPlace};
 use super::rwbs::settle;
 use crate::error::ReadError;
 use crate::stream::{TraceItem, TraceSource};
@@ -288,7 +288,8 @@ impl BlktraceSource {
                         found,
                     });
                 }
-                self.skipped.add(stream.offset, expected, &found);
+                self.skipped
+                    .add(SkippedPlace::Byte(stream.offset), expected, &found);
                 self.assembly.header_mut().complete = false;
                 let why = format!(
                     "{}: nothing behind byte {} can be read",
@@ -314,8 +315,7 @@ impl BlktraceSource {
             .enumerate()
             .filter_map(|(index, stream)| Some((stream.next.as_ref()?.time, index)));
         let Some((_, index)) = times.min() else {
-            self.end();
-            return Ok(());
+            return self.end();
         };
         let record = self.streams[index].next.take();
         self.refill(index)?;
@@ -325,7 +325,18 @@ impl BlktraceSource {
         Ok(())
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> Result<(), ReadError> {
+        if self.assembly.is_empty()
+            && let Some(first) = self.skipped.first.first()
+        {
+            return Err(ReadError::NothingRead {
+                path: self.streams[0].path.clone(),
+                count: self.skipped.count,
+                place: first.place,
+                expected: first.expected.clone(),
+                found: first.found.clone(),
+            });
+        }
         self.is_read = true;
         self.assembly
             .limitation("files, types of blocks", "blktrace does not tell them");
@@ -334,6 +345,7 @@ impl BlktraceSource {
             "blktrace tells who called the block layer, for buffered writes often a kernel thread",
         );
         self.assembly.finish();
+        Ok(())
     }
 
     fn take(&mut self, record: &Record) {
@@ -361,7 +373,7 @@ impl BlktraceSource {
         let event = self.event(record, step, time_ns);
         if self.assembly.step(&event).is_err() {
             self.skipped.add(
-                record.sector,
+                SkippedPlace::Sector(record.sector),
                 "a place that a device can have",
                 "a sector beyond it",
             );

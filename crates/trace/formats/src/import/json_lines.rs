@@ -4,7 +4,7 @@ use results::block_trace::{Event, READABLE_SCHEMAS, Request, TraceHeader};
 use serde::Deserialize;
 
 use super::assembly::Assembly;
-use super::lines::{BadLines, Lines, Skipped};
+use super::lines::{BadLines, Lines, Skipped, SkippedPlace};
 use crate::error::ReadError;
 use crate::stream::{TraceItem, TraceSource};
 
@@ -25,6 +25,8 @@ pub struct JsonLinesSource {
     header: TraceHeader,
     bad_lines: BadLines,
     skipped: Skipped,
+    /// Something was read.
+    has_items: bool,
 }
 
 impl JsonLinesSource {
@@ -37,6 +39,23 @@ impl JsonLinesSource {
             header,
             bad_lines,
             skipped: Skipped::default(),
+            has_items: false,
+        }
+    }
+}
+
+impl JsonLinesSource {
+    /// The end of the file, where lines without any item are an error.
+    fn end(&self) -> Result<Option<TraceItem>, ReadError> {
+        match self.skipped.first.first() {
+            Some(first) if !self.has_items => Err(ReadError::NothingRead {
+                path: self.lines.file().to_owned(),
+                count: self.skipped.count,
+                place: first.place,
+                expected: first.expected.clone(),
+                found: first.found.clone(),
+            }),
+            _ => Ok(None),
         }
     }
 }
@@ -45,14 +64,20 @@ impl TraceSource for JsonLinesSource {
     fn next_item(&mut self) -> Result<Option<TraceItem>, ReadError> {
         loop {
             let Some(line) = self.lines.next()? else {
-                return Ok(None);
+                return self.end();
             };
             if line.trim().is_empty() || is_head(line) {
                 continue;
             }
             match serde_json::from_str(line) {
-                Ok(Line::Request(request)) => return Ok(Some(TraceItem::Request(*request))),
-                Ok(Line::Event(event)) => return Ok(Some(TraceItem::Event(event))),
+                Ok(Line::Request(request)) => {
+                    self.has_items = true;
+                    return Ok(Some(TraceItem::Request(*request)));
+                }
+                Ok(Line::Event(event)) => {
+                    self.has_items = true;
+                    return Ok(Some(TraceItem::Event(event)));
+                }
                 Ok(Line::Header(header)) if READABLE_SCHEMAS.contains(&header.schema) => {
                     self.header = *header
                 }
@@ -61,9 +86,11 @@ impl TraceSource for JsonLinesSource {
                         .lines
                         .wrong(EXPECTED, "without --strict such lines are left out and counted"));
                 }
-                _ => self
-                    .skipped
-                    .add(self.lines.number(), EXPECTED, self.lines.current()),
+                _ => self.skipped.add(
+                    SkippedPlace::Line(self.lines.number()),
+                    EXPECTED,
+                    self.lines.current(),
+                ),
             }
         }
     }
@@ -83,5 +110,11 @@ impl TraceSource for JsonLinesSource {
 
 /// True for the first line of such a file.
 pub fn is_head(line: &str) -> bool {
-    line.starts_with("{\"format\":\"tidegate.block-trace\"")
+    /// Other writers of JSON put spaces between the tokens.
+    #[derive(Deserialize)]
+    struct Head<'line> {
+        format: &'line str,
+    }
+    line.contains("tidegate.block-trace")
+        && serde_json::from_str(line).is_ok_and(|head: Head<'_>| head.format == "tidegate.block-trace")
 }

@@ -37,16 +37,53 @@ pub struct Skipped {
 /// A skipped line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedLine {
-    /// Its number, from 1; in binary files the offset in bytes.
-    pub place: u64,
+    /// Its place.
+    pub place: SkippedPlace,
     /// Expected content.
     pub expected: String,
     /// Its beginning.
     pub found: String,
 }
 
+/// The place of a line or record that was skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkippedPlace {
+    /// Number of a line, from 1.
+    Line(u64),
+    /// Offset in a binary file, in bytes.
+    Byte(u64),
+    /// Sector of the device that a record names, in units of 512 bytes.
+    Sector(u64),
+}
+
+impl SkippedPlace {
+    /// Word for the kind of place.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Line(_) => "line",
+            Self::Byte(_) => "byte",
+            Self::Sector(_) => "sector",
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Line(number) | Self::Byte(number) | Self::Sector(number) => number,
+        }
+    }
+}
+
+impl std::fmt::Display for SkippedPlace {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {}", self.word(), self.number())
+    }
+}
+
 impl Skipped {
-    pub(super) fn add(&mut self, place: u64, expected: &str, found: &str) {
+    pub(super) fn add(&mut self, place: SkippedPlace, expected: &str, found: &str) {
         self.count += 1;
         if self.first.len() < SHOWN_MAX {
             self.first.push(SkippedLine {

@@ -24,4 +24,4 @@ pub(crate) mod rwbs;
 pub(crate) mod text_source;
 
 pub use detect::{Format, ReadOptions, detect, open, open_reader};
-pub use lines::{BadLines, Skipped, SkippedLine};
+pub use lines::{BadLines, Skipped, SkippedLine, SkippedPlace};

@@ -3,7 +3,7 @@
 use results::block_trace::TraceHeader;
 
 use super::assembly::{Assembly, Impossible};
-use super::lines::{BadLines, Lines, Skipped};
+use super::lines::{BadLines, Lines, Skipped, SkippedPlace};
 use crate::error::ReadError;
 use crate::stream::{TraceItem, TraceSource};
 
@@ -80,8 +80,11 @@ impl<P: LineParser> TextSource<P> {
                 .lines
                 .wrong(expected, "without --strict such lines are left out and counted"));
         }
-        self.skipped
-            .add(self.lines.number(), expected, self.lines.current());
+        self.skipped.add(
+            SkippedPlace::Line(self.lines.number()),
+            expected,
+            self.lines.current(),
+        );
         if self.skipped.count >= HOPELESS_LINES && self.assembly.is_empty() {
             return Err(self.hopeless());
         }
@@ -92,7 +95,7 @@ impl<P: LineParser> TextSource<P> {
         let first = self.skipped.first.first();
         ReadError::Line {
             path: self.lines.file().to_owned(),
-            line: first.map_or(0, |line| line.place),
+            line: first.map_or(0, |line| line.place.number()),
             expected: P::LINE.to_owned(),
             found: first.map(|line| line.found.clone()).unwrap_or_default(),
             hint: "no line could be read; is it of another format (--from)?".to_owned(),

@@ -4,13 +4,14 @@
 pub mod run;
 pub mod steps;
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use anyhow::{Result, bail};
 use bench::job::preset::{PRESETS, Preset, preset};
 use bench::job::{Job, JobError, Vocabulary};
 use clap::Args;
+use programs::small_text;
 use results::words::expected;
 
 use self::run::{JobRunArguments, run_job};
@@ -104,9 +105,9 @@ fn name(path: &Path) -> String {
 /// Reads a job file, or standard input for `-`.
 pub fn read_text(path: &Path) -> Result<String, JobError> {
     let text = if path == Path::new("-") {
-        io::read_to_string(io::stdin())
+        small_text::read_from(io::stdin())
     } else {
-        fs::read_to_string(path)
+        small_text::read(path)
     };
     text.map_err(|source| JobError::Read {
         file: name(path),
