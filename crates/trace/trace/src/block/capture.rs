@@ -289,7 +289,11 @@ impl<'a> Session<'a> {
         let Some(renames) = &mut self.renames else {
             return;
         };
-        for renamed in renames.read() {
+        for mut renamed in renames.read() {
+            // The process may have ended since.
+            if let Some(name) = self.joiner.attribution.processes.name_of(renamed.process.pid) {
+                renamed.process.name = name;
+            }
             let path: Arc<str> = renamed.path.into();
             if let Some(file) = renamed.file {
                 self.joiner.attribution.renamed(file, &path);

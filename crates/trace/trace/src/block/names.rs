@@ -217,6 +217,14 @@ impl Processes {
         self.known.keys().map(|(pid, _, name)| (*pid, *name)).collect()
     }
 
+    /// The name of a process by its number alone; if it had several, any of them.
+    pub(crate) fn name_of(&self, pid: u32) -> Option<Arc<str>> {
+        let mut names = self.names.iter();
+        names
+            .find(|((tgid, _), _)| *tgid == pid)
+            .map(|(_, (name, _))| Arc::clone(name))
+    }
+
     /// Adds a name.
     pub(crate) fn learn(&mut self, record: &ProcessRecord) {
         let end = record
