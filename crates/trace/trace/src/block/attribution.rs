@@ -326,7 +326,8 @@ impl Attribution {
     /// The quality of a page's writer. Stores to a page that is mapped and dirty are not seen: with several processes that
     /// may have stored, it is only one that wrote to the file.
     fn quality(&self, file: FileIdentity, writer: &Writer, flags: u8) -> CauseQuality {
-        let is_mapped = flags & run_flag::MAPPED != 0;
+        // No call was seen: further writes to a dirty page are not seen either.
+        let is_mapped = flags & run_flag::MAPPED != 0 || writer.quality == CauseQuality::Folio;
         let by_several = flags & run_flag::MAPPED_OFTEN != 0 || is_mapped && self.writers.are_several(file);
         if by_several || writer.is_shared {
             CauseQuality::Inode
