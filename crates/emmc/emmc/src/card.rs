@@ -223,6 +223,7 @@ const PRESETS: Presets = Presets {
     what: "card",
     texts: &[
         ("gt-i9300", include_str!("../cards/gt-i9300.toml")),
+        ("gt-i9300-fit", include_str!("../cards/gt-i9300-fit.toml")),
         ("gt-i9100", include_str!("../cards/gt-i9100.toml")),
         ("mlc-simplessd", include_str!("../cards/mlc-simplessd.toml")),
         ("mlc-mqsim", include_str!("../cards/mlc-mqsim.toml")),

@@ -42,12 +42,12 @@ impl World {
     /// If a preset is invalid.
     pub fn new(seed: u64) -> Result<Self, CardError> {
         Ok(Self {
-            phone: CardFile::preset("gt-i9300")?,
+            phone: CardFile::preset("gt-i9300-fit")?,
             older: CardFile::preset("gt-i9100")?,
             host: HostFile::preset("mshci")?,
             dirty_bytes: 64 << 20,
-            metadata_every: Nanos::from_millis(1000),
-            reads_every: Nanos::from_millis(100),
+            metadata_every: Nanos::from_millis(1450),
+            reads_every: Nanos::from_millis(15),
             commits_every: Nanos::from_millis(5000),
             seed,
         })
