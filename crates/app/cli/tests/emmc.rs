@@ -227,3 +227,22 @@ fn bad_cards_are_refused_in_few_words() {
     assert_ne!(huge, preset);
     assert!(refused(&huge).contains("at most 512 GiB"));
 }
+
+/// Held-out claims hold over the whole band of the assumed numbers; and every claim says what kind of evidence it is.
+#[test]
+fn at_least_eight_predictions_of_the_paper_hold_whatever_is_assumed() {
+    if testkit::left_to_full("fourteen worlds take minutes") {
+        return;
+    }
+    let document = json(&tidegate(&["emmc", "paper", "--scale", "100", "--json"]));
+    let claims = document["claims"].as_array().expect("claims");
+    let hold = claims
+        .iter()
+        .filter(|claim| claim["kind"] == "held-out" && claim["verdict"] == "holds");
+    assert!(hold.count() >= 8, "{document}");
+    let band_is_around = |claim: &serde_json::Value| {
+        claim["band"][0].as_f64() <= claim["found"].as_f64()
+            && claim["found"].as_f64() <= claim["band"][1].as_f64()
+    };
+    assert!(claims.iter().all(band_is_around), "{document}");
+}
