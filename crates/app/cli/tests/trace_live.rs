@@ -261,8 +261,8 @@ fn a_trace_by_tracefs_names_files_and_their_writers_on_ext4() {
 
 /// Allocates memory and swaps it out at once: `madvise` with `MADV_PAGEOUT`.
 const SWAPPED_OUT: &str = "import mmap, os\n\
-                           m = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
-                           m.write(os.urandom(4 << 20))\n\
+                           m = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+                           m.write(os.urandom(8 << 20))\n\
                            m.madvise(21)\n";
 
 /// Active swap space; turned off on drop.
@@ -324,15 +324,17 @@ fn swapped_memory_is_told_as_swap_in_a_file_and_on_a_device() {
             .filter_map(|request| request["bytes"].as_u64())
             .sum::<u64>()
     };
+    // The kernel may leave pages of the 8 MiB in memory, most of them on a busy machine.
+    let is_swapped = |name: &str| (0..5).any(|time| swapped(&format!("{name}{time}.jsonl")) >= 4 << 20);
     {
         let Some(_swap) = Swap::on(&file) else { return };
-        assert!(swapped("file.jsonl") >= 4 << 20);
+        assert!(is_swapped("file"));
     }
     assert!(run("umount", &[disk.mountpoint.to_str().unwrap()]).is_some());
     let Some(_swap) = Swap::on(&disk.device) else {
         return;
     };
-    assert!(swapped("device.jsonl") >= 4 << 20);
+    assert!(is_swapped("device"));
 }
 
 #[test]
