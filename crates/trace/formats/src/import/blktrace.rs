@@ -327,15 +327,9 @@ impl BlktraceSource {
 
     fn end(&mut self) -> Result<(), ReadError> {
         if self.assembly.is_empty()
-            && let Some(first) = self.skipped.first.first()
+            && let Some(error) = self.skipped.nothing_read(&self.streams[0].path)
         {
-            return Err(ReadError::NothingRead {
-                path: self.streams[0].path.clone(),
-                count: self.skipped.count,
-                place: first.place,
-                expected: first.expected.clone(),
-                found: first.found.clone(),
-            });
+            return Err(error);
         }
         self.is_read = true;
         self.assembly

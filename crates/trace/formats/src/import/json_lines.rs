@@ -42,19 +42,11 @@ impl JsonLinesSource {
             has_items: false,
         }
     }
-}
 
-impl JsonLinesSource {
     /// The end of the file, where lines without any item are an error.
     fn end(&self) -> Result<Option<TraceItem>, ReadError> {
-        match self.skipped.first.first() {
-            Some(first) if !self.has_items => Err(ReadError::NothingRead {
-                path: self.lines.file().to_owned(),
-                count: self.skipped.count,
-                place: first.place,
-                expected: first.expected.clone(),
-                found: first.found.clone(),
-            }),
+        match self.skipped.nothing_read(self.lines.file()) {
+            Some(error) if !self.has_items => Err(error),
             _ => Ok(None),
         }
     }

@@ -93,6 +93,18 @@ impl Skipped {
             });
         }
     }
+
+    /// The error of a file in which nothing but skipped lines or records was found; `None` if none was skipped.
+    pub(super) fn nothing_read(&self, path: &Path) -> Option<ReadError> {
+        let first = self.first.first()?;
+        Some(ReadError::NothingRead {
+            path: path.to_owned(),
+            count: self.count,
+            place: first.place,
+            expected: first.expected.clone(),
+            found: first.found.clone(),
+        })
+    }
 }
 
 /// The beginning of a text.
