@@ -146,6 +146,37 @@ fn the_default_is_kept_where_nothing_is_shown() {
 }
 
 #[test]
+fn a_race_in_which_everything_fails_has_no_result() {
+    if !needs(&[Need::FUSE]) {
+        return;
+    }
+    let [place, data] = places();
+    // More than any memory has.
+    fs::write(place.path().join("load.toml"), "[workload]\nsize = \"900g\"\n").unwrap();
+    let data = data.path().display().to_string();
+    let words = [
+        "study",
+        "tune",
+        "load.toml",
+        "--axes",
+        "threads",
+        "--folder",
+        &data,
+        "-d",
+        "t",
+    ];
+    let output = tidegate(&words, place.path());
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("the default setting can't be measured") && message.contains("the workload needs"),
+        "{message}"
+    );
+    assert_eq!(text(&output.stdout), "");
+    assert!(!place.path().join("t/tune.json").exists());
+}
+
+#[test]
 fn a_race_that_can_not_be_run_is_refused_before_anything_is_made() {
     let [place, data] = places();
     let folder = data.path().display().to_string();

@@ -27,6 +27,9 @@ pub const CARDS: &str = "cards";
 /// Name of the link to the folder that cells without a device use, below the study's folder.
 pub const WORK: &str = "work";
 
+/// Beginning of the name of that folder.
+pub const WORK_PREFIX: &str = ".tidegate-study-";
+
 /// Name of the image, below the study's folder.
 pub const IMAGE: &str = "device.img";
 
@@ -116,7 +119,7 @@ impl<'run> Bed<'run> {
                 let path = path
                     .canonicalize()
                     .with_context(|| format!("{} can't be used", path.display()))?;
-                let work = path.join(format!(".tidegate-study-{}", std::process::id()));
+                let work = path.join(format!("{WORK_PREFIX}{}", std::process::id()));
                 // First the link: whatever ends the study, `clean` finds the folder.
                 let link = folder.join(WORK);
                 symlink(&work, &link).with_context(|| format!("{} can't be made", link.display()))?;

@@ -153,8 +153,11 @@ impl Cell {
         if values.get("replay").is_some_and(|name| name == "off") {
             values.remove("replay");
         }
-        if values.get("trace").is_some_and(|state| state != "on") {
-            values.remove("trace");
+        match values.get("trace").map(String::as_str) {
+            None | Some("on") => {}
+            Some("off") => drop(values.remove("trace")),
+            // Without a trace the cell would be another one than the plan asks for.
+            Some(other) => bail!("trace: {}", unknown(other, &["on", "off"])),
         }
         if is_folder && (values.contains_key("trace") || values.contains_key("replay")) {
             bail!("trace and replay need a device, and the study runs in a folder");

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use crate::bed::{self, CARDS, IMAGE, MOUNTS, WORK};
+use crate::bed::{self, CARDS, IMAGE, MOUNTS, WORK, WORK_PREFIX};
 use crate::child::{Children, STEP_TIME, STUDY_VARIABLE};
+use crate::claim::is_claimed;
 use crate::folder::Folder;
 use crate::guest::SHARE;
 
@@ -23,8 +24,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Removes what a killed study left. Plan and records stay.
 ///
 /// # Errors
-/// If the folder can't be opened or something stays.
+/// If no study has begun in the folder, it can't be opened, or something stays.
 pub fn clean(folder: &Path, tidegate: &Path) -> Result<Vec<String>> {
+    // Before it is opened, which would make a lock.
+    if !is_claimed(folder) {
+        bail!(
+            "{} is no folder of a study, so nothing in it is removed; expected the folder that `tidegate study run -d` \
+             named",
+            folder.display()
+        );
+    }
     sweep(&Folder::open(folder)?, tidegate)
 }
 
@@ -95,6 +104,14 @@ pub fn remove_work(folder: &Path) -> Result<Option<String>> {
     let Ok(work) = fs::read_link(&link) else {
         return Ok(None);
     };
+    let name = work.file_name().unwrap_or_default().to_string_lossy();
+    if !name.starts_with(WORK_PREFIX) {
+        bail!(
+            "{}: expected a link to a folder {WORK_PREFIX}*, found one to {}, which no study has made; remove the link",
+            link.display(),
+            work.display()
+        );
+    }
     match fs::remove_dir_all(&work) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("{} can't be removed", work.display()));

@@ -16,14 +16,15 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Block, Cell};
+use crate::claim::claim;
 pub use crate::clean::clean;
 use crate::gate::Rule;
 use crate::plan::Binaries;
 
-const PLAN: &str = "plan.toml";
-const CELLS: &str = "cells.jsonl";
-const STATE: &str = "environment.json";
-const LOCK: &str = "lock";
+pub(crate) const PLAN: &str = "plan.toml";
+pub(crate) const CELLS: &str = "cells.jsonl";
+pub(crate) const STATE: &str = "environment.json";
+pub(crate) const LOCK: &str = "lock";
 
 /// Time to wait for the lock: a child that a killed study was just starting holds it until it executes its program.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -104,7 +105,7 @@ pub(crate) fn set_place(record: &mut RunRecord, change: impl FnOnce(&mut Place))
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -140,7 +141,7 @@ impl Folder {
         let until = Instant::now() + LOCK_PATIENCE;
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { path, _lock: lock }),
+                Ok(()) => return Ok(Self { path, lock }),
                 Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(Duration::from_millis(20)),
                 Err(Errno::WOULDBLOCK) => bail!("{}: another study runs in this folder", path.display()),
                 Err(error) => {
@@ -170,6 +171,14 @@ impl Folder {
         Ok(())
     }
 
+    /// Claims the folder for a study that is to begin.
+    ///
+    /// # Errors
+    /// If it has something that a study would replace or remove.
+    pub fn claim(&self) -> Result<()> {
+        claim(&self.path, &self.lock)
+    }
+
     /// Begins a study: writes its plan and its state.
     ///
     /// # Errors
@@ -180,33 +189,61 @@ impl Folder {
         Ok(())
     }
 
-    /// Adds the records of one block and round in one write, and syncs them.
+    /// Adds the records of one block and round in one write, and syncs them. After an error, none of them is stored.
     ///
     /// # Errors
     /// If they can't be written.
     pub fn append(&self, records: &[RunRecord]) -> Result<()> {
         let path = self.path.join(CELLS);
-        let mut text = String::new();
-        for record in records {
-            text += &serde_json::to_string(record)?;
-            text.push('\n');
-        }
+        let text = lines_of(records)?;
         let mut file = outfile::append(&path, outfile::Readers::Umask)?;
-        file.write_all(text.as_bytes())
-            .and_then(|()| file.sync_all())
+        let end = file.metadata()?.len();
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        written
+            .inspect_err(|_| {
+                // Otherwise the next records would continue half a line. A study that is resumed removes it, too.
+                let _ = file.set_len(end);
+            })
             .with_context(|| format!("{} can't be written", path.display()))
     }
 
-    /// Removes records of blocks that are to be measured again: those that a killed study did not finish, and those with a
-    /// cell that failed or was left out.
+    /// Replaces the records of blocks and rounds that were measured again, at once. If more of the new ones failed, the
+    /// old ones stay, and are returned.
+    ///
+    /// # Errors
+    /// If they can't be written; the old ones stay.
+    pub fn replace(&self, records: &[RunRecord]) -> Result<Option<Vec<RunRecord>>> {
+        let path = self.path.join(CELLS);
+        let keys = blocks_of(records);
+        let (lines, _) = whole_lines(&path)?;
+        let (old, mut kept): (Vec<_>, Vec<_>) = lines
+            .into_iter()
+            .partition(|(_, record)| block_of(record).is_some_and(|key| keys.contains(&key)));
+        let old: Vec<RunRecord> = old.into_iter().map(|(_, record)| record).collect();
+        let unmeasured = |records: &[RunRecord]| {
+            let places = records.iter().filter_map(place);
+            places
+                .filter(|place| place.failed.is_some() || place.left_out.is_some())
+                .count()
+        };
+        if unmeasured(records) > unmeasured(&old) && !old.is_empty() {
+            return Ok(Some(old));
+        }
+        let kept: String = kept.drain(..).map(|(line, _)| line + "\n").collect();
+        outfile::write(&path, (kept + &lines_of(records)?).as_bytes())?;
+        Ok(None)
+    }
+
+    /// The blocks and rounds that are to be measured again, as a cell of them failed or was left out; their records stay
+    /// until then. Records that a killed study did not finish are removed.
     ///
     /// # Errors
     /// If the file can't be read or replaced.
-    pub fn drop_unfinished(&self, blocks: &[Block]) -> Result<()> {
+    pub fn unfinished(&self, blocks: &[Block]) -> Result<BTreeSet<BlockRound>> {
         let path = self.path.join(CELLS);
         let (lines, is_cut) = whole_lines(&path)?;
-        let (mut places, mut failed) = (Vec::new(), BTreeSet::new());
-        let mut found: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+        let (mut keys, mut again) = (Vec::new(), BTreeSet::new());
+        let mut found: BTreeMap<BlockRound, usize> = BTreeMap::new();
         for (number, (_, record)) in (1..).zip(&lines) {
             let place = place(record)
                 .with_context(|| format!("{}:{number}: it is no cell of a study", path.display()))?;
@@ -220,20 +257,43 @@ impl Folder {
             }
             let key = (place.block, record.round);
             if place.failed.is_some() || place.left_out.is_some() {
-                failed.insert(key);
+                again.insert(key);
             }
             *found.entry(key).or_default() += 1;
-            places.push(key);
+            keys.push(key);
         }
-        let is_whole =
-            |key: &(usize, u32)| blocks[key.0].order(key.1).len() == found[key] && !failed.contains(key);
-        if is_cut || !places.iter().all(is_whole) {
-            let kept = lines.iter().zip(&places).filter(|(_, key)| is_whole(key));
+        let is_whole = |key: &BlockRound| blocks[key.0].order(key.1).len() == found[key];
+        if is_cut || !keys.iter().all(is_whole) {
+            let kept = lines.iter().zip(&keys).filter(|(_, key)| is_whole(key));
             let kept: String = kept.map(|((line, _), _)| format!("{line}\n")).collect();
             outfile::write(&path, kept.as_bytes())?;
         }
-        Ok(())
+        again.retain(is_whole);
+        Ok(again)
     }
+}
+
+/// The number of a block, and a round: their records are stored together or not at all.
+pub(crate) type BlockRound = (usize, u32);
+
+/// The block and round of a record; `None` if it belongs to no study.
+pub(crate) fn block_of(record: &RunRecord) -> Option<BlockRound> {
+    place(record).map(|place| (place.block, record.round))
+}
+
+/// The blocks and rounds of records.
+pub(crate) fn blocks_of(records: &[RunRecord]) -> BTreeSet<BlockRound> {
+    records.iter().filter_map(block_of).collect()
+}
+
+/// The lines of records in a file.
+fn lines_of(records: &[RunRecord]) -> Result<String> {
+    let mut text = String::new();
+    for record in records {
+        text += &serde_json::to_string(record)?;
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 /// The records of a file with their lines, and whether a line at its end is not finished: a study is just writing it,
@@ -287,10 +347,18 @@ pub fn stored_plan(folder: &Path) -> Result<(String, State)> {
 /// The records of a study; none if it has not measured anything yet.
 ///
 /// # Errors
-/// If a line is no record.
+/// If a line is no record of a cell.
 pub fn records(folder: &Path) -> Result<Vec<RunRecord>> {
-    let (lines, _) = whole_lines(&folder.join(CELLS))?;
-    Ok(lines.into_iter().map(|(_, record)| record).collect())
+    let path = folder.join(CELLS);
+    let (lines, _) = whole_lines(&path)?;
+    let of_cell = |(number, (_, record)): (usize, (String, RunRecord))| match place(&record) {
+        Some(_) => Ok(record),
+        None => bail!(
+            "{}:{number}: expected the record of a cell, with `workload.{FIELD}`, found another; remove the line",
+            path.display()
+        ),
+    };
+    (1..).zip(lines).map(of_cell).collect()
 }
 
 #[cfg(test)]
@@ -302,7 +370,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(CELLS);
         let line = |schema: &str| {
-            let mut record = crate::measure::empty_record();
+            let mut record = record(0, 0, None);
             record.schema = schema.to_owned();
             serde_json::to_string(&record).unwrap()
         };
@@ -314,6 +382,48 @@ mod tests {
         assert!(
             error.contains("cells.jsonl:2: schema `tidegate.run/99`"),
             "{error}"
+        );
+    }
+
+    fn record(block: usize, round: u32, failed: Option<&str>) -> RunRecord {
+        let mut record = crate::measure::record_of(&Cell(crate::plan::Values::new()), round, 100);
+        record.workload[FIELD]["block"] = block.into();
+        if let Some(reason) = failed {
+            record.workload[FIELD]["failed"] = reason.into();
+        }
+        record
+    }
+
+    #[test]
+    fn a_line_that_is_no_cell_is_named_and_never_left_out_in_silence() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut other = record(0, 0, None);
+        other.workload[FIELD]["block"] = "x".into();
+        let lines = lines_of(&[record(0, 0, None), other]).unwrap();
+        fs::write(folder.path().join(CELLS), lines).unwrap();
+        let error = records(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("cells.jsonl:2: expected the record of a cell"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn records_are_replaced_by_better_ones_and_never_lost() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        let stored = || records(place.path()).unwrap();
+        let old = [record(0, 0, None), record(0, 0, Some("no"))];
+        folder.append(&old).unwrap();
+        folder.append(&[record(1, 0, None)]).unwrap();
+        let worse = [record(0, 0, Some("no")), record(0, 0, Some("no"))];
+        assert_eq!(folder.replace(&worse).unwrap().unwrap(), old);
+        assert_eq!(stored(), [old[0].clone(), old[1].clone(), record(1, 0, None)]);
+        let better = [record(0, 0, None), record(0, 0, None)];
+        assert_eq!(folder.replace(&better).unwrap(), None);
+        assert_eq!(
+            stored(),
+            [record(1, 0, None), better[0].clone(), better[1].clone()]
         );
     }
 }

@@ -20,7 +20,7 @@ use anyhow::{Result, bail};
 use results::{CLAIM_COVERAGE, Estimate, RunRecord};
 use serde::{Deserialize, Serialize};
 
-use self::decision::{Pair, Speeds, judged, speeds};
+use self::decision::{Pair, Speeds, judged, left_out, speeds};
 use crate::cell::Cell;
 use crate::folder::State;
 use crate::plan::{BINARY, Plan};
@@ -110,7 +110,7 @@ pub struct Gate {
     pub rule: Rule,
     /// At least one cell.
     pub cells: Vec<Compared>,
-    /// Number of cells that only one of two studies has.
+    /// Number of cells that only one of two studies has in its plan, or was able to try.
     pub unshared: usize,
 }
 
@@ -198,7 +198,15 @@ pub fn of_binaries(plan: &Plan, records: &[RunRecord], rule: Rule) -> Result<Gat
     })
 }
 
-/// Compares the cells that two studies share.
+/// The cells of a study's plan, without those that it left out.
+fn planned(study: Stored<'_>) -> Result<BTreeSet<Cell>> {
+    let left_out = left_out(study.records);
+    let blocks = crate::cell::blocks(study.plan)?;
+    let cells = blocks.into_iter().flat_map(|block| block.cells);
+    Ok(cells.filter(|cell| !left_out.contains(cell)).collect())
+}
+
+/// Compares the cells that the plans of two studies share.
 ///
 /// # Errors
 /// If they were measured under different conditions or share no cell, or a cell was measured twice in a round.
@@ -213,22 +221,24 @@ pub fn of_studies(baseline: Stored<'_>, measured: Stored<'_>, rule: Rule) -> Res
         );
     }
     let mut below = speeds(baseline.name, baseline.records)?;
-    let above = speeds(measured.name, measured.records)?;
-    let all: BTreeSet<&Cell> = below.keys().chain(above.keys()).collect();
-    let all = all.len();
-    let shared = above
-        .into_iter()
-        .filter_map(|(cell, above)| {
-            Some(Pair {
-                sides: [below.remove(&cell)?, above],
-                cell,
-                is_paired: false,
-            })
+    let mut above = speeds(measured.name, measured.records)?;
+    let planned = [planned(baseline)?, planned(measured)?];
+    let [before, after] = &planned;
+    // A cell of both plans without a record is not measured; it must not vanish from the decision.
+    let pairs: Vec<Pair> = after
+        .intersection(before)
+        .map(|cell| Pair {
+            sides: [(baseline.name, &mut below), (measured.name, &mut above)].map(|(name, speeds)| {
+                let own = speeds.remove(cell).filter(Speeds::has_records);
+                own.unwrap_or_else(|| Speeds::missing_in(name))
+            }),
+            cell: cell.clone(),
+            is_paired: false,
         })
-        .collect::<Vec<_>>();
-    if shared.is_empty() {
+        .collect();
+    if !pairs.iter().any(Pair::has_both_sides) {
         bail!(
-            "{} and {} share no cell; `tidegate study check PLAN` lists those of a plan",
+            "{} and {} share no measured cell; `tidegate study check PLAN` lists those of a plan",
             baseline.name,
             measured.name
         );
@@ -237,8 +247,8 @@ pub fn of_studies(baseline: Stored<'_>, measured: Stored<'_>, rule: Rule) -> Res
         name: measured.plan.name.clone(),
         sides: [baseline.name.to_owned(), measured.name.to_owned()],
         rule,
-        unshared: all - shared.len(),
-        cells: judged(measured.plan, shared, rule),
+        unshared: before.union(after).count() - pairs.len(),
+        cells: judged(measured.plan, pairs, rule),
     })
 }
 

@@ -148,7 +148,12 @@ impl Blocks<'_> {
             return Ok(Some(records));
         }
         let share = self.folder.path().join(SHARE);
-        let booted = self.boot_with(&able, round, &share);
+        // Also the records of a guest that ended early are its own.
+        let machine = machine(&self.children);
+        let booted = match &machine {
+            Ok(_) => self.boot_with(&able, round, &share),
+            Err(error) => Err(Error::msg(programs::output::with_causes(error))),
+        };
         if self.children.stop.load(Relaxed) {
             return Ok(None);
         }
@@ -156,7 +161,7 @@ impl Blocks<'_> {
         // If it fails, the next round or `study clean` removes the folder.
         let _ = fs::remove_dir_all(&share);
         let problem = match &booted {
-            Ok(_) => "the guest returned no record of it".to_owned(),
+            Ok(()) => "the guest returned no record of it".to_owned(),
             Err(error) => programs::output::with_causes(error),
         };
         if found.is_empty() {
@@ -171,7 +176,7 @@ impl Blocks<'_> {
                 let mut record = self.record(number, cell, round, measured);
                 set_place(&mut record, |place| {
                     place.failed = failed;
-                    place.machine = booted.as_ref().ok().cloned();
+                    place.machine = machine.as_ref().ok().cloned();
                 });
                 records.push(record);
             }
@@ -179,8 +184,8 @@ impl Blocks<'_> {
         Ok(Some(records))
     }
 
-    /// Makes the devices of the blocks and boots a guest with them; returns the machine in words.
-    fn boot_with(&self, numbers: &[usize], round: u32, share: &Path) -> Result<String> {
+    /// Makes the devices of the blocks, and boots a guest with them until it has measured.
+    fn boot_with(&self, numbers: &[usize], round: u32, share: &Path) -> Result<()> {
         if share.symlink_metadata().is_ok() {
             fs::remove_dir_all(share).with_context(|| format!("{} can't be removed", share.display()))?;
         }
@@ -224,11 +229,10 @@ impl Blocks<'_> {
             binaries: self.plan.binaries.clone(),
         };
         outfile::write(&share.join(ORDER), &serde_json::to_vec(&order)?)?;
-        let machine = machine(&self.children)?;
         let words = ["study", "guest", &text(share)?];
         self.children
             .tidegate(&words, BOOT_TIME.saturating_add(order.time()))?;
-        Ok(machine)
+        Ok(())
     }
 }
 

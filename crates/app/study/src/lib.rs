@@ -8,7 +8,9 @@
 //! Invariants:
 //! - A ratio is formed from records of one round; a share of MAX also from records of one block.
 //! - The records of a block and round are stored together or not at all.
-//! - Everything made while measuring lies below the study's folder, where [`folder::clean`] finds it.
+//! - Everything made while measuring lies below the study's folder, where [`folder::clean`] finds it. Nothing is removed
+//!   from a folder that no study has claimed.
+//! - A stored record is replaced only by a new measurement of its block and round, never just removed.
 //! - The same records give the same page, byte for byte.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -18,6 +20,7 @@ mod calibrate;
 pub mod cell;
 pub mod check;
 mod child;
+mod claim;
 mod clean;
 pub mod evidence;
 mod figure;

@@ -1,5 +1,6 @@
 //! Measures the blocks of a plan: the sides of a series of the [`runner`] are its blocks.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::bed::{Bed, FileSystem};
 use crate::cell::{Block, Cell};
 use crate::child::{Children, STEP_TIME};
 use crate::evidence;
-use crate::folder::{FIELD, Folder, Place};
+use crate::folder::{self, BlockRound, FIELD, Folder, Place};
 use crate::gate;
 use crate::plan::{BINARY, Plan};
 use crate::traced;
@@ -22,10 +23,17 @@ use crate::words::{self, bench_words};
 pub const CONTEXT_SWITCHES_DAEMON: &str = "context_switches_daemon_count";
 
 /// Name of the trace of the cell that is measured.
-const TRACE: &str = "cell.jsonl";
+pub const TRACE: &str = "cell.jsonl";
 
 /// Fewer rounds give no interval whose width would count.
 const WIDTH_ROUNDS: u32 = 5;
+
+/// The records of a block and round that count, after they were measured again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    New,
+    Old,
+}
 
 /// When the rounds end before their number is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -54,6 +62,8 @@ pub struct Blocks<'run> {
     pub scale: f64,
     /// Records of earlier rounds: what is there is not measured again.
     pub stored: Vec<RunRecord>,
+    /// Records of blocks and rounds that are measured again; they stay until the new ones are there.
+    pub replaced: BTreeSet<BlockRound>,
     /// When to stop.
     pub limits: Limits,
     /// The race that chooses the cells of each round; all cells run without one.
@@ -92,8 +102,7 @@ impl Series for Blocks<'_> {
     fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
         let has_run = |number: usize| {
             self.stored.iter().any(|record| {
-                record.round == turn.round
-                    && crate::folder::place(record).is_some_and(|place| place.block == number)
+                record.round == turn.round && folder::place(record).is_some_and(|place| place.block == number)
             })
         };
         let blocks = self.sides[turn.side].iter().copied();
@@ -108,17 +117,19 @@ impl Series for Blocks<'_> {
         let Some(records) = records else {
             return Ok(Vec::new());
         };
-        self.folder.append(&records)?;
+        let kept = self.store(&records)?;
         let mut measured = Vec::new();
         let mut failures = Vec::new();
         for record in records {
-            let place = crate::folder::place(&record);
+            let place = folder::place(&record);
             match place.as_ref().and_then(|place| place.failed.as_ref()) {
                 Some(reason) => failures.push(format!("{}: {reason}", record.label)),
                 None if place.as_ref().is_some_and(|place| place.left_out.is_some()) => {}
                 None => measured.push(Measured::plain(record.clone())),
             }
-            self.stored.push(record);
+            if kept == Kept::New {
+                self.stored.push(record);
+            }
         }
         match measured.first_mut() {
             Some(first) => first.notes = failures,
@@ -158,6 +169,24 @@ impl Series for Blocks<'_> {
 }
 
 impl<'run> Blocks<'run> {
+    /// Stores the records of the blocks of a side; those of an earlier attempt stay if fewer of them failed.
+    fn store(&mut self, records: &[RunRecord]) -> Result<Kept> {
+        let keys = folder::blocks_of(records);
+        if keys.is_disjoint(&self.replaced) {
+            self.folder.append(records)?;
+            return Ok(Kept::New);
+        }
+        let old = self.folder.replace(records)?;
+        self.replaced.retain(|key| !keys.contains(key));
+        let Some(old) = old else {
+            return Ok(Kept::New);
+        };
+        self.watcher
+            .say("more cells failed than before; the earlier records of the block are kept");
+        self.stored.extend(old);
+        Ok(Kept::Old)
+    }
+
     /// The records of all cells of a block, failed ones among them; `None` if the study was stopped.
     pub(crate) fn block(&self, number: usize, round: u32) -> Result<Option<Vec<RunRecord>>> {
         let is_stopped = || self.children.stop.load(std::sync::atomic::Ordering::Relaxed);

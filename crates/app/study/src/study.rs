@@ -1,5 +1,6 @@
 //! Runs a study from its plan to its last round.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -13,10 +14,10 @@ use crate::check;
 use crate::child::Children;
 use crate::clean::sweep;
 use crate::fingerprint::fingerprints;
-use crate::folder::{self, Folder, State};
+use crate::folder::{self, BlockRound, Folder, State};
 use crate::measure::{Blocks, Limits, sides};
 use crate::plan::{Plan, TimeScale, Variant};
-use crate::tune::{Race, Tuned, has_no_speed};
+use crate::tune::{Race, Tuned, failure_of, has_no_speed};
 
 /// How to run a study.
 pub struct Options<'run> {
@@ -45,7 +46,7 @@ pub fn run(text: &str, plan: Plan, options: &Options<'_>) -> Result<Ran> {
 /// Races the settings of a plan that [`axes::plan`](crate::tune::axes::plan) made; stopped early, it has no winner.
 ///
 /// # Errors
-/// As for [`run`], or if the workload moves no data.
+/// As for [`run`], or if the default setting can't be measured or the workload moves no data.
 pub fn tune(text: &str, plan: Plan, options: &Options<'_>) -> Result<(Ran, Tuned)> {
     let base = Cell::of(&plan, &[])?;
     let race = |blocks: &[Block]| {
@@ -58,6 +59,9 @@ pub fn tune(text: &str, plan: Plan, options: &Options<'_>) -> Result<(Ran, Tuned
         bail!(
             "the workload moves no data, so that its settings have no MB/s to compare; name another workload.kind"
         );
+    }
+    if let Some(reason) = failure_of(&base, &records) {
+        bail!("the default setting can't be measured, so that no other can be compared with it: {reason}");
     }
     let tuned = race.context("a race has its state")?.tuned(&records);
     Ok((ran, tuned))
@@ -72,10 +76,11 @@ fn begun(
     plan.apply(&options.variant);
     let blocks = checked(&plan)?;
     let race = race(&blocks)?;
-    // A study that was killed while it was calibrated left a card.
-    folder::clean(options.folder, &options.tidegate)?;
     let folder = Folder::open(options.folder)?;
     folder.refuse_second()?;
+    folder.claim()?;
+    // A study that was killed while it was calibrated left a card.
+    sweep(&folder, &options.tidegate)?;
     let mut state = State {
         device: check::identity(&plan.environment.device)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -104,7 +109,7 @@ fn begun(
         }
     }
     folder.begin(text, &state)?;
-    rounds(&plan, &blocks, &folder, &state, options, race)
+    rounds(&plan, &blocks, &folder, &state, options, BTreeSet::new(), race)
 }
 
 /// Continues a study: measures what is missing, and nothing twice.
@@ -154,8 +159,8 @@ pub fn resume(options: &Options<'_>) -> Result<Ran> {
     }
     let folder = Folder::open(options.folder)?;
     let blocks = checked(&plan)?;
-    folder.drop_unfinished(&blocks)?;
-    Ok(rounds(&plan, &blocks, &folder, &state, options, None)?.0)
+    let again = folder.unfinished(&blocks)?;
+    Ok(rounds(&plan, &blocks, &folder, &state, options, again, None)?.0)
 }
 
 /// The plan of a folder as it was run, and its state.
@@ -202,6 +207,7 @@ fn series<'run>(
         },
         scale,
         stored: Vec::new(),
+        replaced: BTreeSet::new(),
         limits: options.limits,
         rounds: plan.run.rounds,
         race: None,
@@ -217,12 +223,17 @@ fn rounds(
     folder: &Folder,
     state: &State,
     options: &Options<'_>,
+    again: BTreeSet<BlockRound>,
     race: Option<Race>,
 ) -> Result<(Ran, Option<Race>)> {
     let mut series = series(plan, blocks, folder, options, state.time_scale);
     series.limits.decided = state.decided;
     series.race = race;
     series.stored = folder::records(folder.path())?;
+    series
+        .stored
+        .retain(|record| folder::block_of(record).is_none_or(|key| !again.contains(&key)));
+    series.replaced = again;
     // The folder keeps the records; the runner's own sinks would keep them a second time.
     let mut runner = Runner::new(options.watcher, options.stop, Settle::Machine, Sinks::none());
     let sides = series.sides.len();

@@ -74,6 +74,8 @@ pub struct Tuned {
     pub winner: Option<Cell>,
     /// Winner over default in the confirming rounds.
     pub gain: Option<Estimate>,
+    /// Settings that failed in a round, each with its last reason: nothing is known about them.
+    pub failed: Vec<(Cell, String)>,
 }
 
 impl Tuned {
@@ -191,8 +193,18 @@ impl Race {
             base: self.base.clone(),
             winner,
             gain,
+            failed: failures(records),
         }
     }
+}
+
+/// The cells that failed in a round, each with its last reason.
+fn failures(records: &[RunRecord]) -> Vec<(Cell, String)> {
+    let places = records.iter().filter_map(place);
+    let failed: BTreeMap<Cell, String> = places
+        .filter_map(|place| Some((place.cell, place.failed?)))
+        .collect();
+    failed.into_iter().collect()
 }
 
 /// The ratios of cells to the default in the rounds from `first` to before `end`, the highest median first. Cells that
@@ -242,6 +254,17 @@ fn standings(
         .collect();
     standings.sort_by(|(_, left), (_, right)| right.value.total_cmp(&left.value));
     standings
+}
+
+/// Why the default setting was never measured; `None` if it was, or was not tried.
+#[must_use]
+pub fn failure_of(base: &Cell, records: &[RunRecord]) -> Option<String> {
+    let was_measured = records.iter().any(|record| {
+        record.complete && place(record).is_some_and(|place| place.cell == *base && place.failed.is_none())
+    });
+    let mut failed = failures(records).into_iter();
+    let (_, reason) = failed.find(|(cell, _)| cell == base)?;
+    (!was_measured).then_some(reason)
 }
 
 /// Whether records of the default exist, but have no speed: the workload moves no data.

@@ -30,7 +30,7 @@ const SCHEDULER_OF_CARDS: &str = "mq-deadline";
                   load.toml has a table [workload] with flags of `tidegate bench file`, and may have [defaults] and\n\
                   [environment] as a plan has them; or it is a job of `tidegate bench run` or a trace of\n\
                   `tidegate replay`.\n\
-                  Exit codes: 0 done, 1 stopped, 2 could not do it.")]
+                  Exit codes: 0 done, 1 stopped or a setting failed, 2 could not do it.")]
 pub struct TuneArguments {
     /// The load: a workload with the default setting if it is not that of `tidegate mount`, a job or a trace
     /// [default: sequential writes of 64m]
@@ -116,7 +116,10 @@ pub fn run(arguments: &TuneArguments) -> Result<Finding> {
         true => document,
         false => advice::text(&plan, &tuned),
     })?;
-    Ok(Finding::Nothing)
+    Ok(match tuned.failed.is_empty() {
+        true => Finding::Nothing,
+        false => Finding::Something,
+    })
 }
 
 /// The race as asked for.

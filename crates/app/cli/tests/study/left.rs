@@ -82,6 +82,9 @@ fn clean_deletes_nothing_that_is_mounted_below_its_folder() {
     }
     let place = folder();
     let place = place.path();
+    let plan = folder_plan(place).replace("flusher = \"off\"", "flusher = \"off\"\npath = \"native\"");
+    fs::write(place.join("plan.toml"), plan).unwrap();
+    done(&["study", "run", "plan.toml", "-d", "s", "--rounds", "1"], place);
     // Any user can mount something under such a name.
     let _odd = Memory::on(place.join(std::ffi::OsStr::from_bytes(b"odd\xff")));
     let mounted = Memory::on(place.join("s/mounts/native"));
@@ -90,6 +93,69 @@ fn clean_deletes_nothing_that_is_mounted_below_its_folder() {
     done(&["study", "clean", "s"], place);
     assert_eq!(other.metadata().unwrap().nlink(), 1, "it was deleted");
     assert!(!place.join("s/mounts").exists());
+}
+
+#[test]
+fn a_folder_that_is_none_of_a_study_keeps_everything() {
+    let place = folder();
+    let place = place.path();
+    let plan = folder_plan(place).replace("flusher = \"off\"", "flusher = \"off\"\npath = \"native\"");
+    fs::write(place.join("plan.toml"), plan).unwrap();
+    fs::create_dir_all(place.join("precious")).unwrap();
+    fs::write(place.join("precious/thesis.txt"), "three years").unwrap();
+    fs::write(place.join("load.toml"), "[workload]\nsize = \"1m\"\n").unwrap();
+    let data = place.join("data");
+    let data = data.to_str().unwrap();
+    for name in [
+        "device.img",
+        "cards",
+        "guest",
+        "work",
+        "cells.jsonl",
+        "report.html",
+    ] {
+        let own = place.join("own");
+        fs::create_dir_all(&own).unwrap();
+        match name {
+            "work" => std::os::unix::fs::symlink(place.join("precious"), own.join(name)).unwrap(),
+            "cards" | "guest" => {
+                fs::create_dir(own.join(name)).unwrap();
+                fs::write(own.join(name).join("list"), "mine").unwrap();
+            }
+            _ => fs::write(own.join(name), "mine").unwrap(),
+        }
+        for words in [
+            &["study", "clean", "own"][..],
+            &["study", "resume", "own"],
+            &["study", "run", "plan.toml", "-d", "own"],
+            &[
+                "study",
+                "tune",
+                "load.toml",
+                "--folder",
+                data,
+                "--axes",
+                "threads",
+                "-d",
+                "own",
+            ],
+        ] {
+            let message = refused(words, place);
+            assert!(
+                message.contains("own") && (message.contains("stud") || message.contains("/dev/fuse")),
+                "{words:?}: {message}"
+            );
+        }
+        assert!(own.join(name).symlink_metadata().is_ok(), "{name} was removed");
+        if own.join(name).is_dir() && name != "work" {
+            assert_eq!(fs::read(own.join(name).join("list")).unwrap(), b"mine");
+        }
+        assert_eq!(
+            fs::read(place.join("precious/thesis.txt")).unwrap(),
+            b"three years"
+        );
+        fs::remove_dir_all(own).unwrap();
+    }
 }
 
 #[test]
@@ -102,11 +168,22 @@ fn a_study_lives_in_a_folder_of_its_user_that_may_be_a_mount() {
     fs::write(place.join("plan.toml"), folder_plan(place)).unwrap();
     let _mounted = Memory::on(place.join("m"));
     done(&["study", "run", "plan.toml", "-d", "m", "--rounds", "1"], place);
+    let mode = |mode| {
+        fs::set_permissions(
+            place.join("m"),
+            std::os::unix::fs::PermissionsExt::from_mode(mode),
+        )
+    };
+    mode(0o777).unwrap();
+    let clean = refused(&["study", "clean", "m"], place);
+    assert!(clean.contains("that others can't change"), "{clean}");
+    mode(0o700).unwrap();
+    done(&["study", "clean", "m"], place);
     fs::create_dir(place.join("s")).unwrap();
     let refuse = || {
-        let clean = refused(&["study", "clean", "s"], place);
-        assert!(clean.contains("that others can't change"), "{clean}");
-        refused(&["study", "run", "plan.toml", "-d", "s"], place);
+        refused(&["study", "clean", "s"], place);
+        let run = refused(&["study", "run", "plan.toml", "-d", "s"], place);
+        assert!(run.contains("that others can't change"), "{run}");
         assert_eq!(fs::read_dir(place.join("s")).unwrap().count(), 0);
     };
     fs::set_permissions(
@@ -196,12 +273,17 @@ fn a_study_is_resumed_only_as_it_began_and_its_failures_stay_visible() {
         let report = done(&["study", "report", "s", "--format", format], place);
         assert!(report.contains("ended with exit status"), "{format}: {report}");
     }
+    // Nor does a resumed study that is killed lose what was measured before.
+    let cells = place.join("s/cells.jsonl");
+    let before = fs::read(&cells).unwrap();
+    let writes = || place.join("s/work").symlink_metadata().is_ok();
+    killed(&["study", "resume", "s"], place, writes);
+    assert_eq!(fs::read(&cells).unwrap(), before);
     // Another folder under the same name.
     fs::create_dir_all(place.join("other/data")).unwrap();
     let message = refused(&["study", "resume", "../s"], &place.join("other"));
     assert!(message.contains("another device"), "{message}");
     // A line that is just being written.
-    let cells = place.join("s/cells.jsonl");
     let stored = fs::read(&cells).unwrap();
     fs::write(&cells, &stored[..stored.len() - 20]).unwrap();
     done(&["study", "status", "s"], place);

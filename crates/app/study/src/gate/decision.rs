@@ -30,6 +30,28 @@ impl Speeds {
             ..Self::default()
         }
     }
+
+    /// Speeds of a cell that a study should have and does not.
+    pub fn missing_in(study: &str) -> Self {
+        Self {
+            problem: Some(format!("{study} has no record of it")),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a run was tried.
+    pub fn has_records(&self) -> bool {
+        self.problem.is_some() || !self.by_round.is_empty()
+    }
+}
+
+/// The cells that a study left out, because the machine lacks something.
+pub fn left_out(records: &[RunRecord]) -> BTreeSet<Cell> {
+    let places = records.iter().filter_map(place);
+    places
+        .filter(|place| place.left_out.is_some())
+        .map(|place| place.cell)
+        .collect()
 }
 
 /// The speeds of all cells. Interrupted runs are left out.
@@ -88,6 +110,11 @@ impl Pair {
         let [baseline, measured] =
             [baseline, measured].map(|side| side.by_round.values().copied().collect::<Vec<_>>());
         Estimate::of_ratio_covering(&baseline, &measured, coverage)
+    }
+
+    /// Whether both sides have a speed.
+    pub fn has_both_sides(&self) -> bool {
+        self.sides.iter().all(|side| !side.by_round.is_empty())
     }
 
     fn problem(&self) -> Option<&str> {

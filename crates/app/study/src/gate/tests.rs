@@ -178,7 +178,73 @@ fn two_studies_are_compared_over_all_rounds() {
     );
     let few = of_studies(stored("old", &before[..1]), stored("new", &after), RULE).unwrap();
     assert_eq!(few.cells[0].verdict, Verdict::TooFewRounds);
-    assert_eq!(few.unshared, 1);
+    // A cell of both plans without a record is no cell less: nobody knows whether it is worse.
+    assert_eq!(few.cells[1].verdict, Verdict::NotMeasured);
+    assert_eq!(few.cells[1].reason, "old has no record of it");
+    assert_eq!(few.unshared, 0);
+}
+
+#[test]
+fn a_study_that_lost_cells_does_not_pass() {
+    let plan = plan(2);
+    let state = state(&plan);
+    let all = records(&plan, |_| vec![100; 6]);
+    let half = &all[..6];
+    let stored = |records| Stored {
+        name: "s",
+        plan: &plan,
+        state: &state,
+        records,
+    };
+    for (before, after) in [(&all[..], half), (half, &all[..])] {
+        let gate = of_studies(stored(before), stored(after), RULE).unwrap();
+        assert_eq!(gate.count(Verdict::Fine), 1);
+        assert_eq!(gate.outcome(), Outcome::Undecided);
+    }
+    // A cell that the machine can't measure is left out, and counted.
+    let mut left = all.clone();
+    for record in &mut left[6..] {
+        record.workload[FIELD]["left_out"] = "there is no lab guest".into();
+    }
+    let gate = of_studies(stored(&all), stored(&left), RULE).unwrap();
+    assert_eq!((gate.outcome(), gate.unshared), (Outcome::Passed, 1));
+}
+
+#[test]
+fn a_study_of_two_machines_is_refused_whichever_round_ran_elsewhere() {
+    let plan = plan(1);
+    let state = state(&plan);
+    let own = records(&plan, |_| vec![100; 6]);
+    let refused = |change: &dyn Fn(&mut RunRecord), both: bool| {
+        let mut mixed = own.clone();
+        change(&mut mixed[3]);
+        let before = if both { &mixed } else { &own };
+        let [before, after] = [before, &mixed].map(|records| Stored {
+            name: "s",
+            plan: &plan,
+            state: &state,
+            records,
+        });
+        of_studies(before, after, RULE)
+            .err()
+            .map(|error| format!("{error:#}"))
+    };
+    let elsewhere = |record: &mut RunRecord| record.host.processor = Some("another".to_owned());
+    for both in [false, true] {
+        let message = refused(&elsewhere, both).unwrap();
+        assert!(
+            message.contains("processor: ") && message.contains(" and then "),
+            "{message}"
+        );
+    }
+    let message = refused(&|record| record.host.memory_bytes *= 4, false).unwrap();
+    assert!(message.contains("memory in bytes: "), "{message}");
+    // A cell of the guest has a machine of its own.
+    let in_guest = |record: &mut RunRecord| {
+        elsewhere(record);
+        record.workload[FIELD]["cell"]["machine"] = "guest".into();
+    };
+    assert_eq!(refused(&in_guest, false), None);
 }
 
 #[test]
@@ -214,13 +280,15 @@ fn studies_that_can_not_be_compared_are_refused() {
         "{message}"
     );
     let mut foreign = measured.clone();
-    foreign[0].host.processor = Some("another".to_owned());
+    for record in &mut foreign {
+        record.host.processor = Some("another".to_owned());
+    }
     assert!(refused(stored(&plan, &own, &foreign)).contains("processor: another before"));
     let apart = records(&other, |_| vec![100; 6]).split_off(6);
-    assert!(refused(stored(&other, &own, &apart)).contains("share no cell"));
+    assert!(refused(stored(&other, &own, &apart)).contains("share no measured cell"));
     let twice = [measured.clone(), measured.clone()].concat();
     assert!(refused(stored(&plan, &own, &twice)).contains("round 0 of the cell `` was measured twice"));
-    assert!(refused(stored(&plan, &own, &[])).contains("share no cell"));
+    assert!(refused(stored(&plan, &own, &[])).contains("share no measured cell"));
 }
 
 #[test]

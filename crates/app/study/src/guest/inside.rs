@@ -1,6 +1,6 @@
 //! The measuring process in the lab guest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,7 @@ pub fn measure(share: &Path, stop: &AtomicBool) -> Result<()> {
             },
             scale: 1.0,
             stored: Vec::new(),
+            replaced: BTreeSet::new(),
             limits: Limits::default(),
             race: None,
             watcher: &Silent,

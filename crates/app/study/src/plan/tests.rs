@@ -214,6 +214,20 @@ fn mistakes_are_named_with_their_place() {
 }
 
 #[test]
+fn a_cell_is_traced_or_refused_and_never_measured_without_its_trace() {
+    let cells = |value: &str| {
+        let text = changed("scheduler", &format!("trace = {value}\nscheduler"));
+        blocks(&Plan::parse("p.toml", &text).unwrap())
+    };
+    assert_eq!(cells("\"on\"").unwrap()[0].cells[1].value("trace"), "on");
+    assert_eq!(cells("\"off\"").unwrap()[0].cells[1].value("trace"), "");
+    for value in ["true", "\"yes\"", "\"\""] {
+        let error = format!("{:#}", cells(value).unwrap_err());
+        assert!(error.contains("trace: ") && error.contains("on, off"), "{error}");
+    }
+}
+
+#[test]
 fn the_plans_of_the_program_are_plans() {
     for (name, text) in PRESETS {
         let mut plan = Plan::parse(name, text).unwrap();

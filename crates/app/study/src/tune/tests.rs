@@ -57,6 +57,38 @@ fn a_lucky_winner_is_not_confirmed() {
 }
 
 #[test]
+fn failed_settings_are_told_and_a_default_without_a_speed_is_no_result() {
+    let cells: Vec<Cell> = ["fs0", "fs1", "fs2"].map(cell).to_vec();
+    let failed = |cell: &Cell| {
+        let mut record = record_of(cell, 0, 100);
+        record.complete = false;
+        record.workload[FIELD]["failed"] = "no space left".into();
+        record
+    };
+    let mut race = Race::new(cells.clone(), cells[0].clone(), None);
+    let records: Vec<RunRecord> = cells.iter().map(failed).collect();
+    race.after_round(1, &records);
+    assert_eq!(failure_of(&cells[0], &records).unwrap(), "no space left");
+    let mut one = records.clone();
+    one[0] = record_of(&cells[0], 0, 100);
+    assert_eq!(failure_of(&cells[0], &one), None);
+    assert_eq!(failure_of(&cells[0], &[]), None);
+    let tuned = race.tuned(&one);
+    assert_eq!(tuned.failed.len(), 2);
+    let (text, _) = plan(&wish("")).unwrap();
+    let plan = Plan::parse("p", &text).unwrap();
+    let told = advice::text(&plan, &tuned);
+    assert!(
+        told.contains("2 settings failed, and nothing is known about them: fs=fs1, fs=fs2\n  no space left"),
+        "{told}"
+    );
+    assert_eq!(
+        advice::json(&plan, &tuned)["failed"][1]["reason"],
+        "no space left"
+    );
+}
+
+#[test]
 fn the_default_is_kept_if_nothing_is_faster() {
     let (tuned, records) = run(8, |number, _| 100 - u64::try_from(number).unwrap());
     assert_eq!((tuned.winner, tuned.gain), (None, None));
