@@ -1,5 +1,7 @@
 //! Attributes of files and of the whole file system, in the units of `stat(2)`.
 
+use crate::Caller;
+
 /// A point in time, as `struct timespec`: seconds since the epoch (may be negative) and nanoseconds `0..1_000_000_000`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
@@ -137,6 +139,9 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Effect of a truncation or change of owner on setuid, setgid and file capabilities.
     pub privileges: Privileges,
+    /// The caller, if it may change mode, owner and group only as the owner of the file: the kernel has checked that by
+    /// attributes that may be out of date. [`FsError::Stale`](crate::FsError::Stale) if it is not the owner.
+    pub owner: Option<Caller>,
 }
 
 /// Effect of a change of content on the privileges that a file gives: setuid, setgid and file capabilities.

@@ -327,6 +327,22 @@ pub trait FileSystem: Send + Sync + 'static {
     ) -> FsResult<()> {
         Err(FsError::NotSupported)
     }
+    /// Sets (or, without a value, removes) an ACL for `caller`, which may do so only as the owner of the file: the kernel
+    /// has checked that by attributes that may be out of date. [`FsError::Stale`] if it is not the owner.
+    fn set_acl(
+        &self,
+        _caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        clear_setgid: bool,
+    ) -> FsResult<()> {
+        match value {
+            Some(value) => self.setxattr(ino, name, value, flags, clear_setgid),
+            None => self.removexattr(ino, name),
+        }
+    }
     /// Value of an extended attribute.
     fn getxattr(&self, _ino: Ino, _name: &[u8]) -> FsResult<Vec<u8>> {
         Err(FsError::NotSupported)

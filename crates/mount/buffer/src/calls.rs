@@ -247,6 +247,21 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         self.engine.inner.setxattr(ino, name, value, flags, clear_setgid)
     }
 
+    fn set_acl(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        clear_setgid: bool,
+    ) -> FsResult<()> {
+        self.flush_before_privileges(ino);
+        self.engine
+            .inner
+            .set_acl(caller, ino, name, value, flags, clear_setgid)
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         // The only attribute that a write removes.
         if name == CAPABILITY && self.engine.kills_privileges(ino) {

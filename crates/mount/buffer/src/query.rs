@@ -69,6 +69,7 @@ impl<F: FileSystem> Engine<F> {
     pub fn change_attributes(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
         let mode_alone = SetAttr {
             mode: change.mode,
+            owner: change.owner,
             ..SetAttr::default()
         };
         let Some(inode) = self.registry.inode(ino) else {

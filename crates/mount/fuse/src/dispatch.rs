@@ -356,6 +356,7 @@ impl Dispatcher {
             atime: when(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atimensec),
             mtime: when(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtimensec),
             privileges: privileges_if(args.valid & fattr::KILL_SUIDGID != 0, request),
+            owner: (args.valid & (fattr::MODE | fattr::UID | fattr::GID) != 0).then(|| request.caller()),
         };
         let handle = (args.valid & fattr::FH != 0).then_some(Handle(args.fh));
         let attr = if args.valid == 0 {
@@ -368,13 +369,22 @@ impl Dispatcher {
                 // The file has neither a name nor an open descriptor, so its times are unobservable, and the kernel
                 // only checks for success.
                 Err(FsError::Stale) if is_time_of_writeback(args.valid) => return Ok(AttrOut::default()),
-                other => other?,
+                other => self.shown_anew(request.ino(), other)?,
             }
         };
         if change.size.is_some() {
             self.sync_change(request.ino())?;
         }
         Ok(attr_out(&attr, self.trust_in(request.ino(), &attr)))
+    }
+
+    /// The result of a change that was granted by attributes that the kernel has cached: if they were out of date, it
+    /// drops them.
+    fn shown_anew<T>(&self, ino: Ino, result: FsResult<T>) -> FsResult<T> {
+        if matches!(result, Err(FsError::Stale)) {
+            (self.forget_attributes)(ino);
+        }
+        result
     }
 
     /// A SETATTR without attributes: under HANDLE_KILLPRIV_V2 the kernel sends it before a write that it does itself
@@ -447,11 +457,24 @@ impl Dispatcher {
                 let value = input.get(..usize_of(args.size)).ok_or(FsError::Invalid)?;
                 let clear_setgid = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
                 let flags = XattrFlags(args.flags.cast_signed());
-                fs.setxattr(ino, name, value, flags, clear_setgid)?;
+                if is_acl(name) {
+                    let changed = fs.set_acl(&request.caller(), ino, name, Some(value), flags, clear_setgid);
+                    self.shown_anew(ino, changed)?;
+                } else {
+                    check_unchecked(request, name)?;
+                    fs.setxattr(ino, name, value, flags, clear_setgid)?;
+                }
                 return self.sync_change(ino);
             }
             opcode::REMOVEXATTR => {
-                fs.removexattr(ino, take_name(&mut input)?)?;
+                let name = take_name(&mut input)?;
+                if is_acl(name) {
+                    let changed = fs.set_acl(&request.caller(), ino, name, None, XattrFlags(0), false);
+                    self.shown_anew(ino, changed)?;
+                } else {
+                    check_unchecked(request, name)?;
+                    fs.removexattr(ino, name)?;
+                }
                 return self.sync_change(ino);
             }
             opcode::GETXATTR => {
@@ -523,6 +546,20 @@ impl Dispatcher {
             );
         }
         Ok(())
+    }
+}
+
+fn is_acl(name: &[u8]) -> bool {
+    name.starts_with(b"system.posix_acl_")
+}
+
+/// Refuses changes of `system.` attributes other than ACLs. The kernel leaves their checks to the file system, and a
+/// file system below sees the rights of this process: `system.advise` of F2FS, `system.nfs4_acl`, `system.dos_attrib`.
+fn check_unchecked(request: &Request, name: &[u8]) -> FsResult<()> {
+    let own = rustix::process::geteuid().as_raw();
+    match name.starts_with(b"system.") && ![0, own].contains(&request.header.uid) {
+        true => Err(FsError::NotSupported),
+        false => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use testkit::prng::Prng;
 use vfs::{FileSystem, FsError, Ino, NewNode, OpenFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::abi::{InHeader, OpenIn, OpenOut, ReadIn, ReleaseIn, opcode};
+use crate::abi::{InHeader, OpenIn, OpenOut, ReadIn, ReleaseIn, SetxattrIn, opcode};
 use crate::config::DirectIo;
 use crate::counters::Counters;
 use crate::dispatch::{Answer, Dispatcher};
@@ -187,4 +187,38 @@ fn a_handle_of_any_number_is_opened_read_and_released() {
     dispatcher.serve(&request(opcode::RELEASE, release.as_bytes()), &[], &mut out);
     let after = dispatcher.read(&request(opcode::READ, read.as_bytes()), &mut [0]);
     assert_eq!(after, Err(FsError::BadHandle));
+}
+
+/// The kernel leaves the checks of `system.` attributes to the file system, which sees the rights of the daemon.
+#[test]
+fn attributes_of_the_system_other_than_acls_are_changed_by_root_and_the_daemon_s_user_only() {
+    let (dispatcher, ino, _) = dispatcher(MemFs::new());
+    let serve = |opcode, uid, fixed: &[u8], rest: &[u8]| {
+        let header = InHeader {
+            opcode,
+            nodeid: ino,
+            uid,
+            ..InHeader::default()
+        };
+        match dispatcher.serve(&Request::new(header, fixed), rest, &mut Vec::new()) {
+            Answer::Reply(result) => result,
+            Answer::None => panic!("a request with a reply"),
+        }
+    };
+    let value = SetxattrIn {
+        size: 1,
+        ..SetxattrIn::default()
+    };
+    let other = rustix::process::geteuid().as_raw() + 1000;
+    for (uid, name, expected) in [
+        (other, &b"system.advise\0"[..], Err(FsError::NotSupported)),
+        (0, b"system.advise\0", Ok(())),
+        (other, b"system.posix_acl_access\0", Ok(())),
+        (other, b"user.note\0", Ok(())),
+    ] {
+        let set = serve(opcode::SETXATTR, uid, value.as_bytes(), &[name, b"1"].concat());
+        assert_eq!(set, expected, "{}", name.escape_ascii());
+        let removed = serve(opcode::REMOVEXATTR, uid, &[], name);
+        assert_eq!(removed, expected, "{}", name.escape_ascii());
+    }
 }

@@ -231,6 +231,18 @@ impl FileSystem for PassFs {
         self.set_attribute(ino, name, value, flags, clear_setgid)
     }
 
+    fn set_acl(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        clear_setgid: bool,
+    ) -> FsResult<()> {
+        self.change_acl(caller, ino, name, value, (flags, clear_setgid))
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         self.attribute(ino, name)
     }

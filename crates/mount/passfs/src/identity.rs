@@ -28,20 +28,23 @@ use rustix::thread::{
 use vfs::{FsError, FsResult, Privileges};
 
 /// The capabilities that some calls drop.
-const CHANGED: [CapabilitySet; 4] = [
+const CHANGED: [CapabilitySet; 5] = [
     CapabilitySet::FSETID,
     CapabilitySet::FOWNER,
+    CapabilitySet::CHOWN,
     CapabilitySet::DAC_OVERRIDE,
     CapabilitySet::DAC_READ_SEARCH,
 ];
 
 /// Credentials of a creating call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Creator {
+pub(crate) struct Creator<'a> {
     /// Owner and group of the new file; `None` uses the daemon's own.
     pub ids: Option<(u32, u32)>,
     /// Umask for the host to apply if the parent has no default ACL.
     pub umask: u32,
+    /// Supplementary groups of the caller, for the host to check whether setgid stays. `None` keeps it.
+    pub checked_groups: Option<&'a [u32]>,
 }
 
 struct ThreadIdentity {
@@ -88,13 +91,19 @@ impl Drop for Changed {
     }
 }
 
-/// Runs `call` as `creator`, with `CAP_FSETID` if the daemon has it.
-pub(crate) fn acting_as<T>(creator: Creator, call: impl FnOnce() -> T) -> FsResult<T> {
+/// Runs `call` as `creator`, with `CAP_FSETID` if the daemon has it and setgid is not to be checked.
+pub(crate) fn acting_as<T>(creator: Creator<'_>, call: impl FnOnce() -> T) -> FsResult<T> {
     let _changed = Changed::by(|thread| {
         thread.set_umask(creator.umask & 0o777)?;
-        match creator.ids {
-            Some((uid, gid)) => thread.set_ids(uid, gid),
-            None => Ok(()),
+        if let Some((uid, gid)) = creator.ids {
+            thread.set_ids(uid, gid)?;
+        }
+        match creator.checked_groups {
+            Some(groups) if thread.changes_ids => {
+                thread.set_groups(groups)?;
+                thread.set_effective(CapabilitySet::FSETID, false)
+            }
+            _ => Ok(()),
         }
     })?;
     Ok(call())
@@ -295,6 +304,7 @@ mod tests {
         let nobody = Creator {
             ids: Some((65534, 65534)),
             umask: 0,
+            checked_groups: None,
         };
         let mut inside = Vec::new();
         let panicked = catch_unwind(AssertUnwindSafe(|| {

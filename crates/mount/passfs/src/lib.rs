@@ -74,21 +74,24 @@ mod identity;
 mod inodes;
 mod ioctl;
 mod nodes;
+mod owner;
+mod process;
 mod setattr;
 mod sticky;
 mod validity;
 mod write;
 mod xattr;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use thiserror::Error;
-use vfs::{Attr, Caller, FsError, FsResult};
+use vfs::{Attr, Caller, FsError, FsResult, NewNode};
 
 pub use access_times::{AccessTimeRule, AccessTimes};
 pub use counters::PassCounters;
@@ -102,6 +105,7 @@ use crate::direct::DirectRate;
 use crate::handles::HandleTable;
 use crate::identity::Creator;
 use crate::inodes::{Inode, InodeTable};
+use crate::process::Process;
 
 /// Options of a host directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,7 +290,46 @@ impl PassFs {
         call: impl FnOnce() -> Result<T, Errno>,
     ) -> FsResult<Result<T, Errno>> {
         let ids = self.config.id_map.is_none().then_some((caller.uid, caller.gid));
-        identity::acting_as(Creator { ids, umask }, call)
+        identity::acting_as(
+            Creator {
+                ids,
+                umask,
+                checked_groups: None,
+            },
+            call,
+        )
+    }
+
+    /// Creates a file of the mode of `node` in `folder` on behalf of `caller`.
+    ///
+    /// In a setgid folder the file gets the folder's group. Only its members may make an executable with setgid then;
+    /// the kernel above has checked that by attributes of the folder that may be out of date, if at all. The host checks
+    /// again.
+    fn making_file<T>(
+        &self,
+        caller: &Caller,
+        node: NewNode,
+        folder: BorrowedFd<'_>,
+        call: impl FnOnce() -> Result<T, Errno>,
+    ) -> FsResult<Result<T, Errno>> {
+        const EXECUTABLE_OF_GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
+        let asks = node.mode & EXECUTABLE_OF_GROUP == EXECUTABLE_OF_GROUP;
+        if !asks || caller.uid == 0 || self.config.id_map.is_some() {
+            return self.acting_as(caller, node.umask, call);
+        }
+        let process = Process::of(caller);
+        let found = attributes::stat(folder)?;
+        let is_able = process.as_ref().is_some_and(|process| {
+            process.capabilities.contains(CapabilitySet::FSETID)
+                && process.has_power_over((found.stx_uid, found.stx_gid))
+        });
+        let groups = process.as_ref().map_or(&[][..], |process| &process.groups);
+        let creator = Creator {
+            ids: Some((caller.uid, caller.gid)),
+            umask: node.umask,
+            checked_groups: (!is_able).then_some(groups),
+        };
+        identity::acting_as(creator, call)
     }
 
     /// Opens the inode again, for data.
@@ -305,7 +348,7 @@ impl PassFs {
 const NO_DEVICE: u32 = 0;
 
 /// The path to the inode behind `fd`, for calls that take no descriptor.
-fn proc_path(fd: std::os::fd::BorrowedFd<'_>) -> String {
+fn proc_path(fd: BorrowedFd<'_>) -> String {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

@@ -190,7 +190,7 @@ impl PassFs {
         };
         let kind = FileType::from_raw_mode(kind.mode_bits());
         let (fd, mode, rdev) = (directory.fd()?, self.permissions(node.mode), host_rdev(node.rdev));
-        self.acting_as(caller, node.umask, || {
+        self.making_file(caller, node, fd.as_fd(), || {
             rustix::fs::mknodat(&fd, name, kind, mode, rdev)
         })?
         .map_err(errno)?;
@@ -300,7 +300,7 @@ impl PassFs {
         let fd = directory.fd()?;
         let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
         let made = || open_new(fd.as_fd(), name, new, self.permissions(node.mode));
-        match self.acting_as(caller, node.umask, made)? {
+        match self.making_file(caller, node, fd.as_fd(), made)? {
             Ok(file) => self.opened_new(file, flags),
             Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => Err(FsError::Stale),
             Err(error) => Err(errno(error)),
@@ -322,7 +322,7 @@ impl PassFs {
         // Here O_EXCL means that the file never gets a name.
         new.set(OFlags::EXCL, flags.has(libc::O_EXCL));
         let made = || open_new(fd.as_fd(), b".", new, self.permissions(node.mode));
-        let file = self.acting_as(caller, node.umask, made)?.map_err(errno)?;
+        let file = self.making_file(caller, node, fd.as_fd(), made)?.map_err(errno)?;
         self.opened_new(file, flags)
     }
 

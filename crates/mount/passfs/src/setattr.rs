@@ -3,12 +3,13 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
-use vfs::{Attr, FileKind, FsError, FsResult, Handle, Ino, SetAttr, SetTime};
+use vfs::{Attr, Caller, FileKind, FsError, FsResult, Handle, Ino, SetAttr, SetTime};
 
 use crate::anchor::PathFd;
 use crate::attributes::stat;
 use crate::handles::Open;
 use crate::identity::{errno, with_privileges};
+use crate::owner::Change;
 use crate::{ITSELF, PassFs, proc_path};
 
 impl PassFs {
@@ -29,9 +30,13 @@ impl PassFs {
             // The host itself clears setuid and setgid of a file whose owner changes, even for root. With the daemon's
             // CAP_FSETID it keeps setgid without group execution (mandatory locking once), as it does natively for
             // root.
-            change_owner(fd.as_fd(), change.uid, change.gid)?;
+            if change.uid.is_some() || change.gid.is_some() {
+                self.as_owner(change.owner.as_ref(), fd.as_fd(), Change::Owner, || {
+                    change_owner(fd.as_fd(), change.uid, change.gid)
+                })?;
+            }
             if let Some(mode) = change.mode {
-                change_mode(inode.kind, fd.as_fd(), mode)?;
+                self.change_mode_as(change.owner.as_ref(), inode.kind, fd.as_fd(), mode)?;
             }
         } else if change.mode.is_some() && change.privileges.are_killed() {
             // Not a chmod, but the clearing of bits that goes with a change of content by the kernel itself.
@@ -42,6 +47,29 @@ impl PassFs {
         }
         change_times(fd.as_fd(), change.atime, change.mtime)?;
         Ok(self.attr(&stat(&fd)?))
+    }
+
+    fn change_mode_as(
+        &self,
+        caller: Option<&Caller>,
+        kind: FileKind,
+        fd: BorrowedFd<'_>,
+        mode: u32,
+    ) -> FsResult<()> {
+        let change = match mode & libc::S_ISGID {
+            0 => Change::Rights,
+            _ => Change::RightsOfGroup,
+        };
+        let changed = self.as_owner(caller, fd, change, || change_mode(kind, fd, mode));
+        if matches!(changed, Err(FsError::NotPermitted | FsError::Stale)) {
+            // A kernel that clears setuid and setgid itself does so also for writers who are not the owner.
+            let found = u32::from(stat(fd)?.stx_mode) & 0o7777;
+            let kept = mode & 0o7777;
+            if kept | (found & (libc::S_ISUID | libc::S_ISGID)) == found && kept != found {
+                return change_mode(kind, fd, mode);
+            }
+        }
+        changed
     }
 }
 
@@ -75,9 +103,6 @@ fn truncate_path(path: &str, size: u64) -> FsResult<()> {
 }
 
 fn change_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
-    if uid.is_none() && gid.is_none() {
-        return Ok(());
-    }
     // To the host all ones means "unchanged", and it is not an id.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(FsError::Invalid);

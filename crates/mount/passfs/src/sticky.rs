@@ -12,12 +12,8 @@
 //! The daemon of an ordinary user can't make calls as the caller, so the host would check the rights of the wrong user.
 //! It checks the owner of the file itself, right before the call.
 //!
-//! The protocol carries neither the caller's supplementary groups nor its capabilities. They are read from `/proc` if
-//! the host has refused, and count only while that process still has the ids of the request: one that has started a
-//! setuid program since then has others.
+//! The caller's supplementary groups and capabilities are those of [`Process`].
 
-use std::fs;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, Statx, StatxFlags};
@@ -27,6 +23,7 @@ use vfs::{Caller, FsError, FsResult};
 
 use crate::PassFs;
 use crate::identity::{Ids, can_be_another, errno, without};
+use crate::process::Process;
 
 /// A name that a call removes or replaces.
 pub(crate) type Place<'a> = (BorrowedFd<'a>, &'a [u8]);
@@ -89,7 +86,8 @@ impl PassFs {
             (Errno::PERM, Some(_)) => CapabilitySet::FOWNER,
             _ => CapabilitySet::DAC_OVERRIDE,
         };
-        if !process.capabilities.contains(power) || !places.iter().all(|place| process.has_power_over(place))
+        if !process.capabilities.contains(power)
+            || !places.iter().all(|place| has_power_over(&process, place))
         {
             return Err(FsError::Stale);
         }
@@ -120,7 +118,7 @@ fn is_sticky(folder: BorrowedFd<'_>) -> bool {
 fn may_take(caller: &Caller, place: &Place<'_>) -> bool {
     foreign_owner(caller, place).is_none()
         || Process::of(caller).is_some_and(|process| {
-            process.capabilities.contains(CapabilitySet::FOWNER) && process.has_power_over(place)
+            process.capabilities.contains(CapabilitySet::FOWNER) && has_power_over(&process, place)
         })
 }
 
@@ -134,72 +132,8 @@ fn foreign_owner(caller: &Caller, (folder, name): &Place<'_>) -> Option<(u32, u3
     is_kept.then_some((found.stx_uid, found.stx_gid))
 }
 
-/// Credentials that the protocol does not carry, in ids of the daemon's user namespace.
-struct Process {
-    groups: Vec<u32>,
-    capabilities: CapabilitySet,
-    /// The users and groups over whose files its capabilities have power: those of its user namespace.
-    users: Vec<Range<u64>>,
-    user_groups: Vec<Range<u64>>,
-}
-
-impl Process {
-    /// `None` if the process is gone, or has other ids than the request.
-    fn of(caller: &Caller) -> Option<Self> {
-        let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", caller.pid)).ok();
-        let status = read("status")?;
-        let capabilities = u64::from_str_radix(field(&status, "CapEff:")?, 16).ok()?;
-        let maps = (read("uid_map")?, read("gid_map")?);
-        // Check the ids last: they vouch for everything read before.
-        let again = read("status")?;
-        for status in [&status, &again] {
-            let id = |name| {
-                field(status, name)?
-                    .split_whitespace()
-                    .nth(3)?
-                    .parse::<u32>()
-                    .ok()
-            };
-            if (id("Uid:")?, id("Gid:")?) != (caller.uid, caller.gid) {
-                return None;
-            }
-        }
-        let groups = field(&status, "Groups:")?.split_whitespace();
-        Some(Self {
-            groups: groups.map(str::parse).collect::<Result<_, _>>().ok()?,
-            capabilities: CapabilitySet::from_bits_retain(capabilities),
-            users: maps.0.lines().filter_map(mapped).collect(),
-            user_groups: maps.1.lines().filter_map(mapped).collect(),
-        })
-    }
-
-    /// True outside of containers.
-    fn has_power_over_all(&self) -> bool {
-        let all = 0..u64::from(u32::MAX);
-        self.users.first() == Some(&all) && self.user_groups.first() == Some(&all)
-    }
-
-    /// True also if there is no such name.
-    fn has_power_over(&self, (folder, name): &Place<'_>) -> bool {
-        look(*folder, name, AtFlags::SYMLINK_NOFOLLOW).is_none_or(|found| {
-            let has = |ranges: &[Range<u64>], id: u32| ranges.iter().any(|range| range.contains(&id.into()));
-            has(&self.users, found.stx_uid) && has(&self.user_groups, found.stx_gid)
-        })
-    }
-}
-
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.map(str::trim)
-}
-
-/// The ids, in the daemon's numbering, of a line of `uid_map`.
-fn mapped(line: &str) -> Option<Range<u64>> {
-    let mut numbers = line.split_whitespace().map(str::parse::<u64>);
-    let (_inside, first, count) = (
-        numbers.next()?.ok()?,
-        numbers.next()?.ok()?,
-        numbers.next()?.ok()?,
-    );
-    Some(first..first.checked_add(count)?)
+/// True also if there is no such name.
+fn has_power_over(process: &Process, (folder, name): &Place<'_>) -> bool {
+    look(*folder, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_none_or(|found| process.has_power_over((found.stx_uid, found.stx_gid)))
 }

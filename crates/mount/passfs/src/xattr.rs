@@ -7,10 +7,11 @@ use std::os::fd::AsFd;
 
 use rustix::fs::XattrFlags as HostFlags;
 use rustix::io::Errno;
-use vfs::{FsError, FsResult, Ino, XattrFlags};
+use vfs::{Caller, FsError, FsResult, Ino, XattrFlags};
 
 use crate::attributes::stat;
 use crate::identity::errno;
+use crate::owner::Change;
 use crate::setattr::change_mode;
 use crate::{PassFs, proc_path};
 
@@ -47,6 +48,23 @@ impl PassFs {
             }
         }
         Ok(())
+    }
+
+    /// Sets or removes an ACL for a caller who may do so as the owner of the file.
+    pub(crate) fn change_acl(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        (flags, clear_setgid): (XattrFlags, bool),
+    ) -> FsResult<()> {
+        let inode = self.inodes.get(ino)?;
+        let fd = inode.fd()?;
+        self.as_owner(Some(caller), fd.as_fd(), Change::Rights, || match value {
+            Some(value) => self.set_attribute(ino, name, value, flags, clear_setgid),
+            None => self.remove_attribute(ino, name),
+        })
     }
 
     pub(crate) fn attribute(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {

@@ -235,6 +235,18 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         self.inner.setxattr(ino, name, value, flags, clear_setgid)
     }
 
+    fn set_acl(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        clear_setgid: bool,
+    ) -> FsResult<()> {
+        self.inner.set_acl(caller, ino, name, value, flags, clear_setgid)
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         self.inner.getxattr(ino, name)
     }
