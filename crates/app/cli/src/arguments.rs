@@ -241,6 +241,9 @@ pub struct StatsArguments {
     /// Print the daemon's document unchanged, as JSON
     #[arg(long, conflicts_with_all = ["prometheus", "watch"])]
     pub json: bool,
+    /// Ask the daemon for another process, which can give up
+    #[arg(long, hide = true, requires = "mountpoint")]
+    pub ask: bool,
     /// Show every counter, also those that are zero
     #[arg(long, requires = "mountpoint", conflicts_with_all = ["json", "prometheus", "watch"])]
     pub all: bool,

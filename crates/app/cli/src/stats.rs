@@ -18,6 +18,9 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
     let Some(mountpoint) = &arguments.mountpoint else {
         return list(arguments);
     };
+    if arguments.ask {
+        return stats_document::answer(mountpoint);
+    }
     let mount = mount_table::find(mountpoint)?;
     if !mount.is_fuse() {
         bail!(
@@ -44,17 +47,33 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
     Ok(())
 }
 
+/// Daemons that are asked beside each other: each takes a process.
+const ASKED_TOGETHER: usize = 64;
+
 /// Prints each mount of the type `fuse.tidegate`: mount point, source and serving process.
 fn list(arguments: &StatsArguments) -> Result<()> {
     let mounts = mount_table::all()?.into_iter().filter(Mount::is_tidegate);
-    let rows: Vec<(Mount, Option<u32>, &str)> = mounts
-        .map(|mount| match stats_document::read(&mount.mountpoint) {
-            Ok(document) => (mount, Some(document.pid), "serves"),
-            Err(ReadError::Dead) => (mount, None, "dead"),
-            Err(ReadError::Silent { .. }) => (mount, None, "silent"),
-            Err(_) => (mount, None, "not for this user"),
-        })
-        .collect();
+    let mut rows: Vec<(Mount, Option<u32>, &str)> = Vec::new();
+    // Beside each other: any user may have many that don't answer.
+    let mounts: Vec<Mount> = mounts.collect();
+    for mounts in mounts.chunks(ASKED_TOGETHER) {
+        thread::scope(|scope| {
+            let ask = |mount: &Mount| stats_document::read(&mount.mountpoint);
+            let asked: Vec<_> = mounts
+                .iter()
+                .map(|mount| scope.spawn(move || ask(mount)))
+                .collect();
+            for (mount, answer) in mounts.iter().zip(asked) {
+                let (pid, state) = match answer.join().expect("its own message is above") {
+                    Ok(document) => (Some(document.pid), "serves"),
+                    Err(ReadError::Dead) => (None, "dead"),
+                    Err(ReadError::Silent { .. }) => (None, "silent"),
+                    Err(_) => (None, "not for this user"),
+                };
+                rows.push((mount.clone(), pid, state));
+            }
+        });
+    }
     if arguments.json {
         let rows = rows.iter().map(|(mount, pid, state)| {
             json!({

@@ -3,7 +3,10 @@
 //! The attribute is `user.tidegate.stats` on the root of the mount; its value is one JSON object ([`Document`]). The layers
 //! below add their own counters unchanged, as flat objects of numbers and small lists.
 
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +16,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
+
+use crate::output::print_bytes;
 
 /// Name of the extended attribute.
 pub const ATTRIBUTE: &str = "user.tidegate.stats";
@@ -201,39 +206,93 @@ pub enum ReadError {
 
 /// Queries the daemon behind `mountpoint` for its document, as bytes, with a time limit.
 ///
-/// Runs in a thread, which is abandoned if the daemon does not answer: system calls on a mount have no time limit.
+/// The question is asked by a child process (see [`answer`]), which is abandoned if the daemon does not answer: system
+/// calls on a mount have no time limit, and a process that waits for a reply to a request that its daemon has read can't
+/// end, not even by SIGKILL.
 fn read_raw(mountpoint: &Path, limit: Duration) -> Result<Vec<u8>, ReadError> {
+    let Ok(mut child) = ask_by_child(mountpoint) else {
+        // No process could be started.
+        return told(mountpoint, ask(mountpoint));
+    };
     let (sender, answer) = mpsc::channel();
-    let asked = mountpoint.to_owned();
-    let asking = thread::Builder::new().spawn(move || sender.send(ask(&asked)));
-    match asking.map(|_| answer.recv_timeout(limit)) {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(ReadError::Silent {
-            mountpoint: mountpoint.to_owned(),
-            limit,
-        }),
-        // No thread could be started.
-        Err(_) => ask(mountpoint),
+    let pipe = child.stdout.take();
+    let reading = move || {
+        let mut raw = Vec::new();
+        let read = pipe.map(|pipe| pipe.take(ANSWER_BYTES_MAX).read_to_end(&mut raw));
+        // Nobody waits for it any longer if this fails.
+        let _ = sender.send(read.is_some_and(|read| read.is_ok()).then_some(raw));
+    };
+    let reader = thread::Builder::new().spawn(reading);
+    match reader.map(|_| answer.recv_timeout(limit)) {
+        Ok(Ok(Some(raw))) => {
+            // It has closed its output as its last step.
+            let _ = child.wait();
+            told(mountpoint, decoded(raw))
+        }
+        _ => {
+            // It may not end before the daemon does.
+            let _ = child.kill();
+            Err(ReadError::Silent {
+                mountpoint: mountpoint.to_owned(),
+                limit,
+            })
+        }
     }
 }
 
-fn ask(mountpoint: &Path) -> Result<Vec<u8>, ReadError> {
-    let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
-    match rustix::fs::getxattr(mountpoint, ATTRIBUTE, value.as_mut_slice()) {
-        Ok(length) => {
-            value.truncate(length);
-            Ok(value)
-        }
-        Err(Errno::NOTCONN | Errno::CONNABORTED) => Err(ReadError::Dead),
-        Err(source @ (Errno::ACCESS | Errno::PERM)) => Err(ReadError::Refused {
-            mountpoint: mountpoint.to_owned(),
-            source,
-        }),
-        Err(source) => Err(ReadError::NotOurs {
-            mountpoint: mountpoint.to_owned(),
-            source,
-        }),
+fn ask_by_child(mountpoint: &Path) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg0("tidegate")
+        .args(["stats", "--ask", "--"])
+        .arg(mountpoint)
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// Prints the document of a mount, or the error's number, for [`read_raw`] of the process that started this one.
+pub fn answer(mountpoint: &Path) -> anyhow::Result<()> {
+    let answer = match ask(mountpoint) {
+        Ok(document) => [DOCUMENT, &document].concat(),
+        Err(error) => [ERROR, error.raw_os_error().to_string().as_bytes()].concat(),
+    };
+    print_bytes(&answer)?;
+    Ok(())
+}
+
+/// The beginnings of an answer.
+const DOCUMENT: &[u8] = b"document ";
+const ERROR: &[u8] = b"error ";
+const ANSWER_BYTES_MAX: u64 = 65 << 10;
+
+fn decoded(raw: Vec<u8>) -> Result<Vec<u8>, Errno> {
+    if let Some(document) = raw.strip_prefix(DOCUMENT) {
+        return Ok(document.to_vec());
     }
+    let number = raw
+        .strip_prefix(ERROR)
+        .and_then(|number| str::from_utf8(number).ok());
+    let number = number.and_then(|number| number.parse().ok());
+    Err(number.map_or(Errno::IO, Errno::from_raw_os_error))
+}
+
+fn ask(mountpoint: &Path) -> Result<Vec<u8>, Errno> {
+    let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+    let length = rustix::fs::getxattr(mountpoint, ATTRIBUTE, value.as_mut_slice())?;
+    value.truncate(length);
+    Ok(value)
+}
+
+fn told(mountpoint: &Path, answer: Result<Vec<u8>, Errno>) -> Result<Vec<u8>, ReadError> {
+    let mountpoint = mountpoint.to_owned();
+    answer.map_err(|source| match source {
+        Errno::NOTCONN | Errno::CONNABORTED => ReadError::Dead,
+        Errno::ACCESS | Errno::PERM => ReadError::Refused { mountpoint, source },
+        _ => ReadError::NotOurs { mountpoint, source },
+    })
 }
 
 /// Queries the daemon behind `mountpoint` for its document.

@@ -45,7 +45,8 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
     }
     let daemon = find_daemon(&mount, arguments)?;
     let detached = match take_away_patiently(&mount.mountpoint) {
-        Ok(()) => false,
+        // Whether a silent daemon still has files open is unknown.
+        Ok(()) => matches!(daemon, Found::Silent),
         Err(UnmountFailure::Busy) if arguments.lazy => {
             take_away(&mount.mountpoint, true).map_err(|failure| explain(failure, &mount.mountpoint))?;
             true
@@ -70,6 +71,8 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
                 format!("{mountpoint}: the mount is gone, but its process ended with an error")
             })?;
         }
+        // Detached, above.
+        Found::Silent => {}
         Found::OutOfReach(why) => bail!(
             "{mountpoint}: the mount is gone, but its process can't be waited for: {why}; its buffered data may not be \
              written yet, so see to its end before the source is unmounted"
@@ -84,6 +87,8 @@ enum Found {
     Dead,
     /// It can be waited for.
     Daemon(Daemon),
+    /// It does not answer, and was not to be waited for.
+    Silent,
     /// It can't be waited for, with the reason.
     OutOfReach(&'static str),
 }
@@ -118,7 +123,7 @@ fn find_daemon(mount: &Mount, arguments: &UnmountArguments) -> Result<Found> {
             return Ok(Found::OutOfReach("its root folder can't be read"));
         }
         Err(ReadError::Silent { .. }) if mount.is_tidegate() && arguments.lazy => {
-            return Ok(Found::OutOfReach("it does not answer"));
+            return Ok(Found::Silent);
         }
         Err(error @ ReadError::Silent { .. }) => {
             return Err(anyhow::Error::new(error).context(

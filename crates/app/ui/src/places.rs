@@ -45,7 +45,9 @@ pub struct Place {
 /// Mount points that this user may write to, the largest file system first.
 pub fn places() -> Vec<Place> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mut places: Vec<Place> = mounts(&String::from_utf8_lossy(&table))
+    let table = String::from_utf8_lossy(&table);
+    let own = rustix::process::geteuid().as_raw();
+    let mut places: Vec<Place> = mounts(&without_others(&table, own))
         .into_iter()
         .filter(|(_, kind)| !WITHOUT_STORAGE.contains(&kind.as_str()))
         .filter(|(point, _)| point.is_dir() && access(point, Access::WRITE_OK).is_ok())
@@ -98,6 +100,23 @@ fn described(path: &Path, file_system_type: Option<String>) -> Option<Place> {
     })
 }
 
+/// The table without the FUSE mounts of users other than `own` and root: their daemons could leave questions unanswered.
+fn without_others(table: &str, own: u32) -> String {
+    let lines = table
+        .lines()
+        .filter(|line| fuse_user(line).is_none_or(|user| [0, own].contains(&user)));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The user whose daemon serves a FUSE mount.
+fn fuse_user(line: &str) -> Option<u32> {
+    let options = line.split_once(" - ")?.1.split(' ').nth(2)?;
+    let user = options
+        .split(',')
+        .find_map(|option| option.strip_prefix("user_id="));
+    user?.parse().ok()
+}
+
 /// Mount points and types, in the order of the table.
 fn mounts(table: &str) -> Vec<(PathBuf, String)> {
     let one = |line: &str| {
@@ -134,6 +153,24 @@ mod tests {
                 (PathBuf::from("/a b"), "tmpfs".to_owned())
             ]
         );
+    }
+
+    #[test]
+    fn mounts_of_other_users_are_not_asked() {
+        let line = |user| format!("30 22 0:50 / /m{user} rw - fuse.x x rw,user_id={user},group_id=0\n");
+        let table = [
+            "22 1 254:0 / / rw - ext4 /dev/vda rw\n".to_owned(),
+            line(0),
+            line(7),
+            line(8),
+        ]
+        .concat();
+        let left = without_others(&table, 7);
+        assert!(
+            left.contains("/m0 ") && left.contains("/m7 ") && left.contains("ext4"),
+            "{left}"
+        );
+        assert!(!left.contains("/m8 "), "{left}");
     }
 
     #[test]

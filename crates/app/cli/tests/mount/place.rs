@@ -1,8 +1,9 @@
 //! A daemon's own mount among others at its mount point, an aborted connection, and a silent daemon.
 
 use std::fs::{self, File};
-use std::io::Write;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -110,4 +111,93 @@ fn a_daemon_that_does_not_answer_holds_no_unmount_up() {
     assert!(lazy.status.success(), "{lazy:?}");
     assert!(!mounted.is_listed());
     crate::harness::wait_for_end(&daemon);
+}
+
+/// Waits for the end of a command, which may be beyond the reach of SIGKILL.
+fn ends_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let started = Instant::now();
+    while started.elapsed() < limit {
+        if let Some(status) = child.try_wait().expect("a child of this process") {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+/// A process that waits for the answer to a request that a daemon has read can't be killed.
+#[test]
+fn a_daemon_that_keeps_requests_to_itself_holds_no_command_up() {
+    if !testkit::needs(&[testkit::Need::Root, testkit::Need::FUSE]) {
+        return;
+    }
+    let folder = tempfile::TempDir::new().expect("possible on this host");
+    let (source, place) = (folder.path().join("source"), folder.path().join("place"));
+    fs::create_dir(&source).expect("made");
+    fs::create_dir(&place).expect("made");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/silent.py");
+    let daemon = Command::new("python3")
+        .arg(script)
+        .arg(&place)
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut daemon) = daemon else {
+        testkit::report_left_out("there is no python3");
+        return;
+    };
+    let mut said = String::new();
+    let output = daemon.stdout.take().expect("a pipe");
+    BufReader::new(output)
+        .read_line(&mut said)
+        .expect("it says one line");
+    let commands: [&[&str]; 6] = [
+        &["stats", "PLACE"],
+        &["stats"],
+        &["unmount", "--timeout", "1s", "PLACE"],
+        &["mount", "SOURCE", "PLACE"],
+        &["mount", "-o", "remount,ro,buffer=4m", "SOURCE", "PLACE"],
+        &["unmount", "--timeout", "1s", "--lazy", "PLACE"],
+    ];
+    let mut running: Vec<Child> = Vec::new();
+    let mut ended = Vec::new();
+    for words in commands {
+        let words = words.iter().map(|word| match *word {
+            "PLACE" => place.as_os_str(),
+            "SOURCE" => source.as_os_str(),
+            word => word.as_ref(),
+        });
+        let mut child = tidegate()
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        // The limit for an answer is 10 s.
+        ended.push(ends_within(&mut child, Duration::from_secs(30)).map(|status| status.code()));
+        running.push(child);
+    }
+    let is_gone = !fs::read_to_string("/proc/self/mountinfo")
+        .expect("/proc is mounted")
+        .contains(&*place.to_string_lossy());
+    daemon.kill().expect("it is a child of this process");
+    daemon.wait().expect("it is a child of this process");
+    for child in &mut running {
+        child.wait().expect("a child of this process");
+    }
+    if !is_gone {
+        let _ = runs(Command::new("umount").arg("-l").arg(&place));
+    }
+    assert_eq!(said, "mounted\n");
+    let [stats, list, unmount, over, remount, lazy] = ended[..].try_into().expect("one of each");
+    assert_eq!(list, Some(Some(0)), "stats");
+    for (name, ended) in [
+        ("stats", stats),
+        ("unmount", unmount),
+        ("mount", over),
+        ("remount", remount),
+    ] {
+        assert_eq!(ended, Some(Some(2)), "{name}");
+    }
+    assert_eq!(lazy, Some(Some(0)), "unmount --lazy");
+    assert!(is_gone, "it is mounted still");
 }
