@@ -88,6 +88,18 @@ fn links_that_others_planted_are_not_followed() {
     }
 }
 
+#[test]
+fn man_pages_are_not_written_through_a_planted_link() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("shared")).expect("made");
+    fs::write(bench.path("secret"), "of its owner").expect("written");
+    symlink("../secret", bench.path("shared/tidegate.1")).expect("planted");
+    bench.ends(0, "man shared");
+    assert_eq!(fs::read(bench.path("secret")).expect("there"), b"of its owner");
+    let page = fs::symlink_metadata(bench.path("shared/tidegate.1")).expect("there");
+    assert!(page.is_file() && page.len() > 100);
+}
+
 /// The kind of path that a shell passes for `>(...)`. The crate `outfile` tests `/dev/stdout`.
 #[test]
 fn a_descriptor_by_its_name_is_written() {

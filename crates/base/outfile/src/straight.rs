@@ -32,8 +32,7 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
     if no_follow.is_empty() && !is_own_or_root_s(&found) {
         return refused("it is another user's symbolic link to a device, FIFO or socket");
     }
-    let can_be_made_by_all = matches!(kind(&target), FileType::Fifo | FileType::Socket);
-    if can_be_made_by_all && !is_own_or_root_s(&target) && is_sticky_for_all(path)? {
+    if is_trap(&target, path)? {
         return refused("it is another user's FIFO or socket in a folder that anybody may write to");
     }
     if kind(&target) == FileType::Socket {
@@ -97,10 +96,19 @@ pub fn is_own_or_root_s(found: &Stat) -> bool {
     found.st_uid == 0 || found.st_uid == rustix::process::geteuid().as_raw()
 }
 
-fn is_sticky_for_all(path: &Path) -> io::Result<bool> {
+/// Whether the file at `path` is one that another user may have put there to read along, or to make its writer wait.
+pub fn is_trap(found: &Stat, path: &Path) -> io::Result<bool> {
+    let can_be_made_by_all = matches!(kind(found), FileType::Fifo | FileType::Socket);
+    if !can_be_made_by_all || is_own_or_root_s(found) {
+        return Ok(false);
+    }
+    let folder = rustix::fs::statat(CWD, folder_of(path), AtFlags::empty())?;
+    Ok(folder.st_mode & 0o1002 == 0o1002)
+}
+
+pub fn folder_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let found = rustix::fs::statat(CWD, folder.unwrap_or(Path::new(".")), AtFlags::empty())?;
-    Ok(found.st_mode & 0o1002 == 0o1002)
+    folder.unwrap_or(Path::new("."))
 }
 
 fn refused(why: &str) -> io::Result<Option<File>> {

@@ -234,3 +234,56 @@ fn a_log_goes_through_an_own_link_and_no_other() {
     let made = outfile::change(&folder.path().join("store")).expect("made");
     assert_eq!(made.metadata().expect("it is open").mode() & 0o111, 0);
 }
+
+#[test]
+fn a_log_goes_through_links_to_other_folders_and_to_open_files() {
+    let folder = folder();
+    let below = folder.path().join("below");
+    fs::create_dir(&below).expect("made");
+    symlink("../log", below.join("second")).expect("made");
+    symlink("below/second", folder.path().join("first")).expect("made");
+    let add =
+        |path: &Path| outfile::append(path, Readers::Owner).and_then(|mut file| file.write_all(b"line"));
+    add(&folder.path().join("first")).expect("the links are the caller's");
+    assert_eq!(fs::read(folder.path().join("log")).expect("there"), b"line");
+    symlink("loop", folder.path().join("loop")).expect("made");
+    add(&folder.path().join("loop")).expect_err("it leads nowhere");
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let number = std::os::fd::AsRawFd::as_raw_fd(&writer);
+    symlink(format!("/proc/self/fd/{number}"), folder.path().join("out")).expect("made");
+    add(&folder.path().join("out")).expect("an open file");
+    drop(writer);
+    let mut written = String::new();
+    reader.read_to_string(&mut written).expect("read");
+    assert_eq!(written, "line");
+}
+
+#[test]
+fn a_log_is_not_written_to_what_another_user_may_have_planted() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let everybody = fs::Permissions::from_mode(0o1777);
+    fs::set_permissions(folder.path(), everybody).expect("it is ours");
+    fs::write(path("secret"), "of root").expect("written");
+    fs::hard_link(path("secret"), path("name")).expect("made");
+    for name in ["fifo", "read-fifo"] {
+        mknodat(CWD, path(name), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+        std::os::unix::fs::chown(path(name), Some(1234), None).expect("root may");
+    }
+    let _reader = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path("read-fifo"))
+        .expect("opened");
+    for name in ["fifo", "read-fifo", "name"] {
+        outfile::append(&path(name), Readers::Owner).expect_err(name);
+    }
+    outfile::change(&path("name")).expect_err("another name of a file");
+    assert_eq!(fs::read(path("secret")).expect("there"), b"of root");
+    let own = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), own).expect("it is ours");
+    outfile::append(&path("name"), Readers::Owner).expect("nobody else could make it");
+}

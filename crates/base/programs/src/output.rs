@@ -39,13 +39,15 @@ pub fn print_bytes(bytes: &[u8]) -> Result<Printed> {
     }
 }
 
-/// Writes a result under its name once it is complete; `-` is standard output.
+/// Writes a result under its name once it is complete; `-` is standard output. Active characters are escaped
+/// ([`shown::lines`]), as the file may be shown on a terminal.
 pub fn write_result(target: &Path, text: &str) -> Result<()> {
     if target == Path::new("-") {
         print_text(text)?;
         return Ok(());
     }
-    outfile::write(target, text.as_bytes()).with_context(|| format!("{} can't be written", target.display()))
+    outfile::write(target, shown::lines(text).as_bytes())
+        .with_context(|| format!("{} can't be written", target.display()))
 }
 
 /// Writes to a file, or to standard output for `-`.

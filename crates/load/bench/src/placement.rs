@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -127,6 +128,14 @@ impl NamedFiles {
                 Ok((file, 0))
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let link = fs::symlink_metadata(path).map_err(failed)?;
+                let own = rustix::process::geteuid().as_raw();
+                if link.is_symlink() && ![0, own].contains(&link.uid()) {
+                    return Err(BenchError::NotAFile {
+                        path: path.to_owned(),
+                        kind: "another user's symbolic link",
+                    });
+                }
                 // The type is checked before the open: opening a pipe would wait for its reader.
                 let found = fs::metadata(path).map_err(failed)?;
                 if !found.is_file() {
@@ -242,6 +251,26 @@ mod tests {
                 .all(|path| fs::read(path).unwrap().is_empty())
         );
         files.keep();
+    }
+
+    #[test]
+    fn a_link_of_another_user_is_refused_and_not_followed() {
+        if !testkit::needs(&[testkit::Need::Root]) {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (secret, link) = (folder.path().join("secret"), folder.path().join("test.dat0"));
+        fs::write(&secret, [9; 100]).unwrap();
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(1234), None).unwrap();
+        let error = prepare(&spec(folder.path(), WriteTarget::ExistingFile)).unwrap_err();
+        assert!(matches!(&error, BenchError::NotAFile { .. }), "{error}");
+        assert_eq!(fs::read(&secret).unwrap(), [9; 100]);
+        std::os::unix::fs::lchown(&link, Some(0), None).unwrap();
+        prepare(&spec(folder.path(), WriteTarget::ExistingFile))
+            .unwrap()
+            .keep();
+        assert_eq!(fs::read(&secret).unwrap().len(), 8192);
     }
 
     #[test]
