@@ -123,7 +123,12 @@ impl<'run> Bed<'run> {
                 // First the link: whatever ends the study, `clean` finds the folder.
                 let link = folder.join(WORK);
                 symlink(&work, &link).with_context(|| format!("{} can't be made", link.display()))?;
-                fs::create_dir(&work).with_context(|| format!("{} can't be made", work.display()))?;
+                fs::create_dir(&work)
+                    .inspect_err(|_| {
+                        // The study removes nothing that it has not made.
+                        let _ = fs::remove_file(&link);
+                    })
+                    .with_context(|| format!("{} can't be made", work.display()))?;
                 bed(Kind::Directory(work))
             }
         })

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use results::RunRecord;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Block, Cell};
@@ -124,8 +124,13 @@ impl Folder {
             .canonicalize()
             .with_context(|| format!("{} can't be used", path.display()))?;
         let owner = fs::metadata(&path)?;
-        // Other users who may write to it could put links where root mounts, unmounts and removes.
-        if owner.uid() != geteuid().as_raw() || owner.mode() & 0o002 != 0 {
+        // Other users who may write to it could put links where root mounts, unmounts and removes. The user's own group
+        // often has no other members.
+        let of_others = match owner.gid() == getegid().as_raw() {
+            true => 0o002,
+            false => 0o022,
+        };
+        if owner.uid() != geteuid().as_raw() || owner.mode() & of_others != 0 {
             bail!(
                 "{}: user {} owns it and its mode is {:03o}; expected a folder of user {} that others can't change; \
                  name a new one",

@@ -1,5 +1,6 @@
 //! The virtual machine of a guest: QEMU's command line, its folder with socket and logs, and the connection.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,14 +12,14 @@ use crate::booted::BOOT_TIMEOUT;
 use crate::keeper::Kept;
 use crate::{Lab, LabError, Options, file_error};
 
-/// Makes a folder in the temporary folder, with a name short enough for a socket path.
+/// Makes a folder in the temporary folder, for its owner only, with a name short enough for a socket path.
 pub(crate) fn new_folder() -> Result<PathBuf, LabError> {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     loop {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-lab-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        match fs::create_dir(&folder) {
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
             Ok(()) => return fs::canonicalize(&folder).map_err(file_error(&folder)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(file_error(&folder)(error)),
@@ -160,4 +161,19 @@ pub(crate) fn read_lossy(path: &Path) -> String {
         |_| String::new(),
         |bytes| String::from_utf8_lossy(&bytes).into_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_guest_is_its_owner_s() {
+        let folder = new_folder().unwrap();
+        let mode = fs::metadata(&folder).unwrap().permissions().mode();
+        fs::remove_dir(&folder).unwrap();
+        assert_eq!(mode & 0o777, 0o700);
+    }
 }

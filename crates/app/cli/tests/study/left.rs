@@ -199,6 +199,41 @@ fn a_study_lives_in_a_folder_of_its_user_that_may_be_a_mount() {
     .unwrap();
     std::os::unix::fs::chown(place.join("s"), Some(65534), None).unwrap();
     refuse();
+    // A member of the group could name any folder as the one to remove.
+    std::os::unix::fs::chown(place.join("s"), Some(0), Some(2000)).unwrap();
+    fs::set_permissions(
+        place.join("s"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o775),
+    )
+    .unwrap();
+    refuse();
+    std::os::unix::fs::chown(place.join("s"), None, Some(0)).unwrap();
+    done(&["study", "clean", "s"], place);
+}
+
+#[test]
+fn a_folder_that_has_the_name_of_a_study_s_folder_of_work_stays() {
+    if !needs(&[Need::FUSE]) {
+        return;
+    }
+    let place = folder();
+    let place = place.path();
+    fs::write(place.join("plan.toml"), folder_plan(place)).unwrap();
+    let script = "mkdir data/.tidegate-study-$$ && echo precious >data/.tidegate-study-$$/file && \
+                  exec \"$0\" study run plan.toml -d s --rounds 1";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_tidegate")])
+        .current_dir(place)
+        .env("TIDEGATE_HISTORY", "off")
+        .output()
+        .unwrap();
+    assert_ne!(output.status.code(), Some(0), "{output:?}");
+    let _nothing_to_do = tidegate(&["study", "clean", "s"], place);
+    let left = fs::read_dir(place.join("data")).unwrap().next().unwrap().unwrap();
+    assert_eq!(
+        fs::read_to_string(left.path().join("file")).unwrap(),
+        "precious\n"
+    );
 }
 
 #[test]
