@@ -29,7 +29,7 @@ stonewall
 const LIMITED: &str = "ulimit -d 262144; exec timeout 10 \"$0\" \"$@\"";
 
 /// The good input, a command that reads its mutated copy, and whether the input is text.
-const COMMANDS: [(&str, &str, bool); 14] = [
+const COMMANDS: [(&str, &str, bool); 20] = [
     ("card.toml", "emmc run --card input.toml --size 256k", true),
     (
         "card.toml",
@@ -48,6 +48,16 @@ const COMMANDS: [(&str, &str, bool); 14] = [
     ("chip", "ubi info input", false),
     ("chip", "ubi check input", false),
     ("records.jsonl", "bench show input.jsonl", true),
+    ("plan.toml", "study check input.toml", true),
+    (
+        "volumes.ini",
+        "ubi build input.ini -o out.jsonl -p 4096 -m 512",
+        true,
+    ),
+    ("trace.txt", "inspect input", true),
+    ("chip", "inspect input", false),
+    ("records.jsonl", "inspect input", true),
+    ("disk", "inspect input", false),
 ];
 
 /// Runs the program, which must succeed.
@@ -125,6 +135,9 @@ fn good(folder: &Path, name: &str) -> Vec<u8> {
         "trace.txt" => BLKPARSE.into(),
         "strace.txt" => STRACE.into(),
         "trace.bin" => blktrace(),
+        "plan.toml" => include_str!("../../../study/plans/paper.toml").into(),
+        "volumes.ini" => "[one]\nmode=ubi\nvol_id=0\nvol_type=dynamic\nvol_size=4k\nvol_name=one\n".into(),
+        "disk" => super::disks::gpt(),
         "chip" => {
             if !folder.join("chip").exists() {
                 run_in(

@@ -202,7 +202,7 @@ fn mbr() -> Vec<u8> {
 }
 
 /// A header with four entries, and its protective MBR.
-fn gpt() -> Vec<u8> {
+pub fn gpt() -> Vec<u8> {
     let mut raw = vec![0_u8; 34 * BLOCK];
     raw[446 + 4] = 0xEE;
     raw[446 + 8..446 + 16].copy_from_slice(&[1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]);

@@ -32,6 +32,7 @@ pub fn decoders() -> Vec<Decoder<'static>> {
         ubi_table(),
         ubi_fastmap(),
         whole_array(),
+        array_with_parity(),
         sidecar(),
         identity(),
         kept_card(),
@@ -286,6 +287,81 @@ fn whole_array() -> Decoder<'static> {
             let _ = opened.settle();
             let _ = opened.close();
             true
+        }),
+    }
+}
+
+/// Three members with parity, one of them absent after the first marks: if the others or all attach, the array is read,
+/// written, and the absent member rebuilt.
+fn array_with_parity() -> Decoder<'static> {
+    const MEMBERS: usize = 3;
+    let names = ["one", "two", "three"];
+    let chips = names.map(empty_chip);
+    let identity = MemberIdentity {
+        array: 0xDA,
+        index: 0,
+        members: 0,
+        label: "hostile".to_owned(),
+        redundancy: array::Redundancy::Parity,
+    };
+    array::format(chips.to_vec(), format_options(), &identity, &mut |_, _| {}).expect("formatted");
+    let attach =
+        |chips: Vec<Chip>| array::attach(chips, AttachOptions::linux(Access::ReadWrite), Execution::Inline);
+    for members in [&chips[..], &chips[..2]] {
+        let opened = attach(members.to_vec()).expect("attached");
+        let row = vec![3; 1024];
+        for leb in (0..6).map(Leb) {
+            opened.volume().leb_change(leb, &row).expect("room for it");
+        }
+        opened.volume().unmap(Leb(2)).expect("mapped");
+        // Dropped as by a power cut, with its marks.
+        opened.settle().expect("nothing fails");
+    }
+    let own = BLOCK_BYTES * usize::try_from(BLOCKS).expect("few");
+    let use_all = |opened: &array::Array<Chip>| {
+        let volume = opened.volume();
+        for leb in (0..volume.geometry().lebs.min(40)).map(Leb) {
+            let mut page = vec![0; 1024];
+            // Errors are fine; only a panic is not.
+            let _ = volume.read(leb, 0, &mut page);
+            let _ = volume.leb_change(leb, &page);
+        }
+        let _ = opened.settle();
+        let _ = opened.rebuild(&mut |_| {});
+        let _ = opened.close();
+    };
+    Decoder {
+        name: "array with parity",
+        kind: Kind::Bytes,
+        good: vec![chips.iter().flat_map(read_chip).collect()],
+        fix: |raw| fix_blocks(raw),
+        decode: Box::new(move |raw| {
+            let mut raw = raw.to_vec();
+            raw.resize(MEMBERS * own, 0xFF);
+            let present = |wanted: std::ops::Range<usize>| -> Vec<Chip> {
+                let members = names.iter().zip(raw.chunks(own));
+                let members = members.map(|(name, raw)| chip_of(name, raw)).collect::<Vec<_>>();
+                members[wanted].to_vec()
+            };
+            let mut is_accepted = false;
+            for wanted in [0..MEMBERS, 0..2, 1..MEMBERS] {
+                if let Ok(opened) = attach(present(wanted)) {
+                    use_all(&opened);
+                    is_accepted = true;
+                }
+            }
+            // The third member's content as that of an interrupted rebuild.
+            let new = array::NewMember {
+                device: present(2..MEMBERS).remove(0),
+                place: 2,
+                image_sequence: 9,
+                progress: &mut |_| {},
+            };
+            if let Ok(opened) = array::with_new_member(present(0..2), new, Execution::Inline) {
+                use_all(&opened);
+                is_accepted = true;
+            }
+            is_accepted
         }),
     }
 }
