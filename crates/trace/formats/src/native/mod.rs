@@ -1,10 +1,10 @@
 //! The native form of a trace: a folder `NAME.trace/` with `header.json` and three tables in Parquet.
 //!
-//! Spec: `docs/formats/block-trace.md`. Columns are only listed in [`schema`]. Every row contains the trace's id in
+//! Spec: `docs/formats/block-trace.md`. Columns are only listed in [`columns`]. Every row contains the trace's id in
 //! `trace_id`, so that any number of traces can be queried together.
 
-mod cells;
 mod column;
+pub mod columns;
 mod decode;
 mod reader;
 pub mod schema;

@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 use results::block_trace::{BLOCK_TRACE_SCHEMA, DeviceNumber, Event, Request, TraceHeader};
 use thiserror::Error;
 
-use super::cells::{Shared, TooLarge, event_cells, request_cells, run_cells};
-use super::schema::{EVENT_COLUMNS, REQUEST_COLUMNS, RUN_COLUMNS};
+use super::columns::{
+    EVENT_COLUMNS, REQUEST_COLUMNS, RUN_COLUMNS, Shared, TooLarge, event_cells, request_cells, run_cells,
+};
 use super::stored_header::{Durability, FORMAT, ItemCounts, StoredHeader};
 use super::table::{ROW_GROUP_ROWS, TableWriter};
 use super::table_sum::{TableSum, TableSums};
@@ -276,13 +277,18 @@ impl NativeWriter {
         let shared = Shared {
             trace_id: self.id.as_str(),
             device: text_of(request.device),
+            file_system: "",
         };
         let refused = |too_large| out_of_range(format!("request {}", request.id), too_large);
         let row = request_cells(&shared, request).map_err(refused)?;
         let mut run_rows = Vec::with_capacity(request.runs.len());
         for (index, run) in request.runs.iter().enumerate() {
             let file_system = run.file.map_or("", |file| text_of(file.file_system));
-            run_rows.push(run_cells(&shared, request, index, run, file_system).map_err(refused)?);
+            let shared = Shared {
+                file_system,
+                ..shared
+            };
+            run_rows.push(run_cells(&shared, request, index, run).map_err(refused)?);
         }
         let tables = self.tables.as_mut().expect("a finished writer is gone");
         let pushed = tables
@@ -303,13 +309,13 @@ impl NativeWriter {
         let tables = self.tables.as_mut().expect("a finished writer is gone");
         let index = tables.events.rows();
         let file_system = event.file.map(|file| file.file_system.to_string());
-        let row = event_cells(
-            self.id.as_str(),
-            index,
-            event,
-            file_system.as_deref().unwrap_or_default(),
-        )
-        .map_err(|too_large| out_of_range(format!("event {index}"), too_large))?;
+        let shared = Shared {
+            trace_id: self.id.as_str(),
+            device: "",
+            file_system: file_system.as_deref().unwrap_or_default(),
+        };
+        let row = event_cells(&shared, index, event)
+            .map_err(|too_large| out_of_range(format!("event {index}"), too_large))?;
         let pushed = tables.events.push(&row);
         self.is_broken |= pushed.is_err();
         pushed?;

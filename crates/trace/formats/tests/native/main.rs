@@ -10,7 +10,7 @@ mod stored;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use formats::native::{Existing, NativeReader, NativeWriteError, NativeWriter, TraceId, schema};
+use formats::native::{Existing, NativeReader, NativeWriteError, NativeWriter, TraceId, columns, schema};
 use formats::{MemorySource, TraceItem, TraceSource};
 use results::block_trace::BlockTrace;
 
@@ -132,11 +132,11 @@ fn the_document_lists_the_columns_as_they_are() {
         .filter(|[_, _, presence]| ["yes", ""].contains(presence))
         .filter(|[_, kind, _]| ["boolean", "int32", "int64", "text"].contains(kind))
         .collect();
-    let columns = schema::REQUEST_COLUMNS
+    let all = columns::REQUEST_COLUMNS
         .iter()
-        .chain(&schema::RUN_COLUMNS)
-        .chain(&schema::EVENT_COLUMNS);
-    let real: Vec<[&str; 3]> = columns
+        .chain(&columns::RUN_COLUMNS)
+        .chain(&columns::EVENT_COLUMNS);
+    let real: Vec<[&str; 3]> = all
         .map(|column| {
             let kind = match column.kind {
                 schema::ColumnKind::Boolean => "boolean",
