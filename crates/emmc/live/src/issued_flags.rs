@@ -14,6 +14,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use formats::ftrace_line::{BlockFields, Line};
 use results::block_trace::{Operation, RequestFlags};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ use crate::loop_device::LOOP_MAJOR;
 use crate::{LiveError, LoopDevice};
 
 const TRACEFS: &str = "/sys/kernel/tracing/instances";
+const EVENT: &str = "block_rq_issue";
 
 /// Maximum number of announced requests that have not arrived: the driver's limit, plus some that never arrive.
 const WAITING_MAX: usize = 1024;
@@ -138,7 +140,7 @@ impl Drop for IssuedFlags {
 )]
 fn start(folder: &Path, device: u32) -> io::Result<File> {
     fs::create_dir(folder)?;
-    let event = folder.join("events/block/block_rq_issue");
+    let event = folder.join("events/block").join(EVENT);
     fs::write(folder.join("buffer_size_kb"), "256")?;
     fs::write(event.join("filter"), format!("dev == {device}"))?;
     fs::write(event.join("enable"), "1")?;
@@ -172,26 +174,16 @@ impl State {
     }
 }
 
-/// Parses a line such as `... block_rq_issue: 7,64 WSM 4096 () 8 + 8 none,0,0 [name]` of a request that moves data.
-fn event_of(line: &str) -> Option<(Key, RequestFlags)> {
-    let (_, event) = line.split_once(" block_rq_issue: ")?;
-    let mut words = event.split(' ').skip(1);
-    let letters = words.next()?;
-    let mut places = words.skip_while(|word| !word.ends_with(')')).skip(1);
-    let sector = places.next()?.parse().ok()?;
-    let sectors = places.nth(1)?.parse().ok()?;
-    let (operation, behind) = match letters.strip_prefix('F').unwrap_or(letters).split_at_checked(1)? {
-        ("R", behind) => (Operation::Read, behind),
-        ("W", behind) if !behind.starts_with('Z') => (Operation::Write, behind),
-        _ => return None,
-    };
-    let mut flags = RequestFlags::default();
-    for (letter, flag) in [('S', RequestFlags::SYNC), ('M', RequestFlags::META)] {
-        if behind.contains(letter) {
-            flags = flags.with(flag);
-        }
+/// The request of a line such as `... block_rq_issue: 7,64 WSM 4096 () 8 + 8 none,0,0 [name]`, if it moves data.
+fn event_of(text: &str) -> Option<(Key, RequestFlags)> {
+    let (name, fields) = Line::read(text, |event| event.starts_with(EVENT))?.named()?;
+    let fields = BlockFields::read(fields).filter(|_| name == EVENT)?;
+    if !matches!(fields.operation, Operation::Read | Operation::Write) || fields.bytes == 0 {
+        return None;
     }
-    Some(((operation, sector, sectors), flags))
+    let told = RequestFlags::SYNC.0 | RequestFlags::META.0;
+    let key = (fields.operation, fields.sector, fields.bytes / 512);
+    Some((key, RequestFlags(fields.flags.0 & told)))
 }
 
 #[cfg(test)]

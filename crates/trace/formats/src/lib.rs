@@ -18,8 +18,10 @@ pub mod export;
 pub mod import;
 #[cfg(feature = "native")]
 pub mod native;
+pub mod pieces;
 mod stream;
 
 pub use error::{CarryError, ReadError, WriteError};
+pub use import::ftrace_line;
 pub use import::{BadLines, Format, ReadOptions, Skipped, SkippedLine, SkippedPlace, open, open_reader};
 pub use stream::{Carry, MemorySource, TraceItem, TraceSink, TraceSource, Written, carry, read_all};

@@ -84,11 +84,9 @@ impl Assembly {
 
     /// Adds one step of a request.
     pub fn step(&mut self, event: &BlockEvent) -> Result<(), Impossible> {
-        let split = if let Step::Split(at) = event.step { at } else { 0 };
         if event.bytes > 0 {
             check_place(event.sector, event.bytes)?;
         }
-        check_place(split, 0)?;
         self.saw(event.device, event.time_ns)?;
         self.seen_steps.insert(letter_of(event.step));
         self.join.step(event, &mut self.ready);
@@ -250,7 +248,6 @@ impl Assembly {
 const fn letter_of(step: Step) -> u8 {
     match step {
         Step::Queue => b'Q',
-        Step::Split(_) => b'X',
         Step::Insert => b'I',
         Step::Issue => b'D',
         Step::Requeue => b'R',

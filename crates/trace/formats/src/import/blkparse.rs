@@ -1,15 +1,16 @@
 //! Reads text of blkparse in its usual format: `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS
 //! [NAME]`.
 //!
-//! After the RWBS letters, a request without a sector has only `[NAME]`, a split `SECTOR / SECTOR [NAME]`, a driver
-//! command `BYTES (DUMP) [NAME]` or `(DUMP) [NAME]`, a completion `SECTOR + SECTORS [ERROR]` or `SECTOR [ERROR]`. The
+//! After the RWBS letters, a request without a sector has only `[NAME]`, a driver command `BYTES (DUMP) [NAME]` or
+//! `(DUMP) [NAME]`, a completion `SECTOR + SECTORS [ERROR]` or `SECTOR [ERROR]`. The
 //! summary at the end is not part of the trace.
 
-use results::block_trace::{DeviceNumber, Operation, RequestFlags};
+use results::block_trace::{DeviceNumber, IoPriority, Operation};
 
 use super::assembly::Assembly;
 use super::block_event::{BlockEvent, Step};
 use super::clock::{digits, nanoseconds};
+use super::ftrace_line::device_of;
 use super::rwbs;
 use super::text_source::{Expected, LineParser};
 
@@ -67,15 +68,12 @@ impl LineParser for BlkparseParser {
                 assembly.other("remaps to another device");
                 return Ok(());
             }
-            "G" | "M" | "F" | "S" | "B" => return Ok(()),
+            "G" | "M" | "F" | "S" | "B" | "X" => return Ok(()),
             _ => {}
         }
         let (letters, rest) = split_word(rest).ok_or(Expected(Self::LINE))?;
         let place = place(rest).ok_or(Expected("`SECTOR + SECTORS [name]` at the end of an event"))?;
-        let step = match action {
-            "X" => Step::Split(place.second.ok_or(Expected("`SECTOR / SECTOR` of a split"))?),
-            letter => Step::of_letter(letter).ok_or(Expected("an action of blkparse (Q, I, D, C ...)"))?,
-        };
+        let step = Step::of_letter(action).ok_or(Expected("an action of blkparse (Q, I, D, C ...)"))?;
         let bytes = place.sectors.saturating_mul(512);
         let (mut operation, flags) =
             rwbs::parse(letters, bytes).ok_or(Expected("letters of a request as in RWBS"))?;
@@ -91,7 +89,7 @@ impl LineParser for BlkparseParser {
             time_ns,
             device,
             step,
-            operation: of_split(step, operation, flags),
+            operation,
             flags,
             priority: None,
             sector: place.sector,
@@ -112,23 +110,9 @@ impl LineParser for BlkparseParser {
     }
 }
 
-/// Operation of a split, which has no length but is not therefore a flush.
-pub(super) fn of_split(step: Step, operation: Operation, flags: RequestFlags) -> Operation {
-    let is_split = matches!(step, Step::Split(_));
-    if is_split && operation == Operation::Flush && !flags.contains(RequestFlags::PREFLUSH) {
-        Operation::Write
-    } else {
-        operation
-    }
-}
-
 fn prefix(line: &str) -> Option<Prefix<'_>> {
     let (device, rest) = split_word(line)?;
-    let (major, minor) = device.split_once(',')?;
-    let device = DeviceNumber {
-        major: u32::try_from(digits(major)?).ok()?,
-        minor: u32::try_from(digits(minor)?).ok()?,
-    };
+    let device = device_of(device)?;
     let (processor, rest) = split_word(rest)?;
     let (sequence, rest) = split_word(rest)?;
     let (time, rest) = split_word(rest)?;
@@ -160,8 +144,8 @@ pub(super) fn split_word(text: &str) -> Option<(&str, &str)> {
 pub(super) struct Place<'line> {
     pub sector: u64,
     pub sectors: u64,
-    /// The sector after a slash.
-    pub second: Option<u64>,
+    /// The I/O priority, which ftrace puts before the bracket since Linux 6.10.
+    pub priority: Option<IoPriority>,
     /// The text in the brackets at the end: a name or an error.
     pub bracket: Option<&'line str>,
     /// It is a driver command, which has no sector.
@@ -193,8 +177,21 @@ pub(super) fn place(text: &str) -> Option<Place<'_>> {
     match (words.next(), words.next()) {
         (None, _) => {}
         (Some("+"), Some(sectors)) => place.sectors = digits(sectors)?,
-        (Some("/"), Some(second)) => place.second = Some(digits(second)?),
         _ => return None,
     }
+    place.priority = words.next().and_then(priority);
     Some(place)
+}
+
+/// Parses `CLASS,HINT,LEVEL`.
+fn priority(word: &str) -> Option<IoPriority> {
+    let mut parts = word.split(',');
+    let class = match parts.next()? {
+        "rt" => 1,
+        "be" => 2,
+        "idle" => 3,
+        _ => return None,
+    };
+    let level = parts.nth(1)?.parse().ok()?;
+    Some(IoPriority { class, level })
 }

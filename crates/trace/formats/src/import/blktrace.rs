@@ -25,7 +25,6 @@ use std::sync::Arc;
 use results::block_trace::{DeviceNumber, Operation, RequestFlags, TraceHeader};
 
 use super::assembly::Assembly;
-use super::blkparse::of_split;
 use super::block_event::{BlockEvent, Step};
 use super::clock::Clock;
 use super::lines::{BadLines, Skipped, SkippedPlace};
@@ -354,14 +353,9 @@ impl BlktraceSource {
             7 => Step::Issue,
             8 => Step::Complete,
             12 => Step::Insert,
-            // The second sector of a split follows the record, always in big-endian order.
-            13 => match record.own_data().first_chunk::<8>() {
-                Some(at) => Step::Split(u64::from_be_bytes(*at)),
-                None => return self.assembly.other("splits without a place"),
-            },
             9..=11 => return self.assembly.other("plugs and unplugs of queues"),
             15 => return self.assembly.other("remaps to another device"),
-            2..=5 | 14 => return,
+            2..=5 | 13 | 14 => return,
             _ => return self.assembly.other("records of drivers"),
         };
         let event = self.event(record, step, time_ns);
@@ -410,7 +404,7 @@ impl BlktraceSource {
                 minor: record.device & 0xF_FFFF,
             },
             step,
-            operation: of_split(step, operation, flags),
+            operation,
             flags,
             priority: None,
             sector: record.sector,

@@ -25,8 +25,6 @@ pub struct BlockEvent {
 pub enum Step {
     /// Q: a piece enters the block layer.
     Queue,
-    /// X: a waiting piece is split at this sector.
-    Split(u64),
     /// I: a request enters the scheduler.
     Insert,
     /// D: a request is issued to the driver.
@@ -39,7 +37,8 @@ pub enum Step {
 
 impl Step {
     /// The step for a letter of blktrace; `None` for letters that are ignored: G (get request), M and F (merge; the
-    /// request's size shows it), S (sleep), P, U and UT (plugs), A (remap; Q follows), B (bounce).
+    /// request's size shows it), X (split; so do the sizes of the parts), S (sleep), P, U and UT (plugs), A (remap; Q
+    /// follows), B (bounce).
     pub fn of_letter(letter: &str) -> Option<Self> {
         Some(match letter {
             "Q" => Self::Queue,

@@ -13,6 +13,7 @@ mod clock;
 mod detect;
 pub(crate) mod fio_iolog;
 mod ftrace;
+pub mod ftrace_line;
 mod join;
 mod json_lines;
 pub(crate) mod lines;

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use results::block_trace::{BlockType, DeviceNumber, Operation};
 
 use super::assembly::Assembly;
-use super::blkparse::of_split;
 use super::block_event::{BlockEvent, Owner, Step};
 use super::clock::{digits, nanoseconds};
 use super::rwbs;
@@ -77,7 +76,7 @@ impl LineParser for MostParser {
             time_ns,
             device: DEVICE,
             step,
-            operation: of_split(step, operation, flags),
+            operation,
             flags,
             priority: None,
             sector,

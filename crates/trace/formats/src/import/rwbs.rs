@@ -9,6 +9,12 @@ use results::block_trace::{Operation, RequestFlags};
 
 /// Parses the letters. `bytes` distinguishes a flush (which moves no data) from a write. `None` for invalid letters.
 pub fn parse(letters: &str, bytes: u64) -> Option<(Operation, RequestFlags)> {
+    let (operation, flags) = read(letters)?;
+    Some((settle(operation, flags, bytes), flags))
+}
+
+/// The operation and flags that the letters tell, whatever the number of bytes.
+pub fn read(letters: &str) -> Option<(Operation, RequestFlags)> {
     let mut flags = RequestFlags::default();
     let mut rest = letters.as_bytes();
     // `F` by itself, or before another letter of an operation.
@@ -48,7 +54,7 @@ pub fn parse(letters: &str, bytes: u64) -> Option<(Operation, RequestFlags)> {
         });
         rest = tail;
     }
-    Some((settle(operation, flags, bytes), flags))
+    Some((operation, flags))
 }
 
 /// Decides by the number of bytes between operations with the same letters.

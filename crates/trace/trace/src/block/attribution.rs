@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use formats::pieces::end as end_of_run;
 use results::block_trace::{
     BlockType, CauseQuality, Event, EventKind, FileIdentity, IoMode, Operation, Process, Run,
 };
@@ -14,7 +15,7 @@ use results::block_trace::{
 use super::classify;
 use super::layout::Layouts;
 use super::names::{Paths, Processes};
-use super::owners::{self, Owners};
+use super::owners::Owners;
 use super::record::{
     AliasesRecord, BioRecord, EventRecord, MAX_ALIASES, RunPart, WriterRecord, device_number, event_kind,
     run_flag, run_kind,
@@ -445,7 +446,7 @@ fn without_gaps(runs: Vec<Run>, sector: u64, bytes: u64) -> Vec<Run> {
     let mut whole = Vec::with_capacity(runs.len());
     let mut at = sector;
     for run in runs {
-        if run.bytes == 0 || run.sector < at || owners::end(&run) > end {
+        if run.bytes == 0 || run.sector < at || end_of_run(&run) > end {
             continue;
         }
         if run.sector > at {

@@ -7,34 +7,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, EventKind, Limitation, TraceHeader, TracedDevice};
-use results::shown;
-use rustix::time::{ClockId, clock_gettime};
+use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, EventKind, TraceHeader, TracedDevice};
 
 use super::attribution::Attribution;
-use super::device::{self, number};
+use super::device;
 use super::error::CaptureError;
 use super::joiner::Joiner;
 use super::order::Item;
 use super::programs::Setup;
 use super::record::{MAX_DEVICES, ProcessReference, Record, kernel_device};
-use super::regions::regions;
 use super::renames::Renames;
 use super::ring::{self, Chunk};
 use super::source::Source;
 use super::{CaptureSpec, Captured, ItemOrder, Sink};
+
+mod clocks;
+mod limitations;
+mod seed;
+
+use self::clocks::{both_clocks, monotonic_ns};
+use self::seed::seed;
 
 const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
 /// Interval of checks for the end of the trace.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time to wait for requests in flight at the end.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Readings of both clocks at the start.
-const CLOCK_READINGS: usize = 5;
-/// Maximum number of names that the scan at the start visits.
-const MAX_SEEDS: usize = 200_000;
 
 /// Traces until the command or the duration ends, or `stop` is set.
 ///
@@ -371,83 +371,8 @@ impl<'a> Session<'a> {
             };
             self.hand_on(Item::Event(Box::new(lost)), sink)?;
         }
-        let limitation = |what: &str, why: String| Limitation {
-            what: what.to_owned(),
-            why,
-        };
-        let limitations = &mut self.header.limitations;
-        if counters.slots_taken_twice > 0 {
-            limitations.push(limitation(
-                "insert and issue times of some requests",
-                format!(
-                    "{} requests shared a place in the table of requests",
-                    counters.slots_taken_twice
-                ),
-            ));
-        }
-        if counters.unseen > 0 {
-            limitations.push(limitation(
-                "times of completion of some requests",
-                format!(
-                    "{} completed in an interrupt while the tracer was told of another completion",
-                    counters.unseen
-                ),
-            ));
-        }
-        let untold = self.joiner.untold;
-        for (count, what, why) in [
-            (
-                untold.own,
-                "requests of the tracer itself",
-                "are left out; write the trace to another device",
-            ),
-            (
-                untold.lost,
-                "I/Os whose completion was lost",
-                "are left out, as their requests may be in the trace without an owner",
-            ),
-            (
-                untold.pushed_out,
-                "completion of some requests",
-                "were told before it, as more were in flight than are kept",
-            ),
-            (
-                untold.flushes,
-                "callers of some flushes",
-                "waited beyond those that are kept",
-            ),
-        ] {
-            if count > 0 {
-                limitations.push(limitation(what, format!("{count} {why}")));
-            }
-        }
-        let known = &self.joiner.attribution;
-        for (forgotten, what, why) in [
-            (
-                known.writers.forgotten,
-                "writers of single pages in some files",
-                "more dirty ranges than are kept; their last writer is told instead",
-            ),
-            (
-                known.paths.forgotten,
-                "names of some files",
-                "more names than are kept",
-            ),
-            (
-                known.processes.forgotten,
-                "names of some processes",
-                "more processes than are kept",
-            ),
-            (
-                known.forgotten(),
-                "owners and kinds of some blocks",
-                "more places or transactions than are kept",
-            ),
-        ] {
-            if forgotten > 0 {
-                limitations.push(limitation(what, format!("{why} (forgotten {forgotten} times)")));
-            }
-        }
+        let limitations = limitations::at_end(&counters, self.joiner.untold, &self.joiner.attribution);
+        self.header.limitations.extend(limitations);
         Ok(())
     }
 
@@ -479,68 +404,5 @@ impl<'a> Session<'a> {
             self.hand_on(Item::Event(Box::new(event)), sink)?;
         }
         Ok(())
-    }
-}
-
-/// CLOCK_MONOTONIC, ns.
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
-}
-
-/// One moment by CLOCK_MONOTONIC, ns, and by the wall clock since 1970: the closest of several readings, as the thread
-/// may be interrupted between the two.
-fn both_clocks() -> (u64, Duration) {
-    let reading = || {
-        let before = monotonic_ns();
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        (monotonic_ns() - before, before, wall)
-    };
-    let readings = std::iter::repeat_with(reading).take(CLOCK_READINGS);
-    let closest = readings.min_by_key(|(gap, _, _)| *gap);
-    closest.map_or((0, Duration::ZERO), |(gap, before, wall)| {
-        (before + gap / 2, wall)
-    })
-}
-
-/// Scans paths on the mounted file systems of a device, for files whose directory entry the kernel has dropped.
-fn seed(attribution: &mut Attribution, device: &TracedDevice) {
-    use std::os::unix::fs::MetadataExt;
-
-    let mut left = MAX_SEEDS;
-    for mount in device::mounts_on(device) {
-        for region in regions(&mount.mountpoint, mount.device) {
-            attribution.layouts.learn(kernel_device(device.device), region);
-        }
-        let Ok(root) = fs::metadata(&mount.mountpoint) else {
-            continue;
-        };
-        // A mount may show only a part of its file system.
-        let top = mount.root.trim_end_matches('/').to_owned();
-        let mut folders = vec![(mount.mountpoint.clone(), top)];
-        while let Some((folder, path)) = folders.pop() {
-            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-                if left == 0 {
-                    return;
-                }
-                left -= 1;
-                let Ok(metadata) = entry.metadata() else {
-                    continue;
-                };
-                if metadata.dev() != root.dev() {
-                    continue;
-                }
-                let file_name = entry.file_name();
-                let name = shown::from_bytes(file_name.as_encoded_bytes());
-                let path = format!("{path}/{name}");
-                attribution
-                    .paths
-                    .seed(number(metadata.dev()), metadata.ino(), &path);
-                if metadata.is_dir() {
-                    folders.push((entry.path(), path));
-                }
-            }
-        }
     }
 }

@@ -13,22 +13,25 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use formats::pieces::{Pieces, Place};
 use results::block_trace::{
-    CauseQuality, Event, EventKind, IoMode, IoPriority, Operation, Process, Request, RequestFlags, Run,
+    CauseQuality, Event, EventKind, IoMode, Operation, Process, Request, RequestFlags,
 };
 
-use self::pending::{PendingBio, PendingBios, Place};
+use self::parts::Parts;
+pub(crate) use self::words::low_half;
+use self::words::status;
 use super::attribution::Attribution;
 use super::commands::{self, Commands};
 use super::order::{Item, Order};
-use super::ranges::{Ranges, subtract};
 use super::record::{
-    BioDoneRecord, BioRecord, DriverRecord, MergedRecord, NO_HARDWARE_QUEUE, Record, RequestRecord, RunPart,
-    RunRecord, device_number,
+    DriverRecord, MergedRecord, NO_HARDWARE_QUEUE, Record, RequestRecord, RunPart, RunRecord, device_number,
 };
 use super::request_flags::{FlagBits, operation};
 
-mod pending;
+mod bios;
+mod parts;
+mod words;
 
 /// Records come from several processors: one may arrive this late, ns.
 const DISORDER_NS: u64 = 100_000_000;
@@ -37,22 +40,8 @@ const HOLD_NS: u64 = 10_000_000_000;
 /// Maximum number of bios that wait for their requests, and of items in the queue. Beyond it the oldest bio is emitted
 /// without its request.
 const WAITING_MAX: usize = 1 << 18;
-/// Maximum number of pieces of bios whose own record has not come yet, and of bios of requests whose record has not.
-const PARTS_MAX: usize = 1 << 16;
 /// Maximum number of pending flush requests of a device.
 const FLUSHES_MAX: usize = 1 << 16;
-/// `blk_status_t` to errno; statuses without one are EIO.
-const STATUSES: [(u32, i32); 8] = [
-    (1, 95),
-    (2, 110),
-    (3, 28),
-    (4, 67),
-    (5, 121),
-    (6, 52),
-    (7, 61),
-    (9, 12),
-];
-const EIO: i32 = 5;
 
 /// A caller that waits for a flush.
 #[derive(Debug)]
@@ -65,52 +54,9 @@ struct FlushWaiter {
 
 #[derive(Debug, Default)]
 struct Device {
-    pending: PendingBios,
+    pieces: Pieces,
     flushes: VecDeque<FlushWaiter>,
     commands: Commands,
-}
-
-/// Records that belong to one that follows, by the address and the mark that both bear.
-#[derive(Debug)]
-struct Parts<T> {
-    by_owner: HashMap<(u64, u32), Vec<T>>,
-    count: usize,
-}
-
-impl<T> Default for Parts<T> {
-    fn default() -> Self {
-        Self {
-            by_owner: HashMap::new(),
-            count: 0,
-        }
-    }
-}
-
-impl<T> Parts<T> {
-    /// Adds parts. At the limit all are dropped: their owners' records were lost.
-    fn add(&mut self, owner: (u64, u32), parts: impl IntoIterator<Item = T>) {
-        if self.count >= PARTS_MAX {
-            self.clear();
-        }
-        let known = self.by_owner.entry(owner).or_default();
-        let before = known.len();
-        known.extend(parts);
-        self.count += known.len() - before;
-    }
-
-    fn take(&mut self, owner: (u64, u32)) -> Vec<T> {
-        if self.by_owner.is_empty() {
-            return Vec::new();
-        }
-        let parts = self.by_owner.remove(&owner).unwrap_or_default();
-        self.count -= parts.len();
-        parts
-    }
-
-    fn clear(&mut self) {
-        self.by_owner.clear();
-        self.count = 0;
-    }
 }
 
 /// Numbers of items that are not told as requests.
@@ -224,7 +170,7 @@ impl Joiner {
         if !self.in_order || self.order.len() > WAITING_MAX {
             return self.order.pop_before(u64::MAX);
         }
-        let holding = (self.newest.saturating_sub(HOLD_NS), 0, (0, 0, 0));
+        let holding = (self.newest.saturating_sub(HOLD_NS), 0, (Operation::Read, 0, 0));
         let oldest = self.waiting.range(holding..).next();
         let oldest = oldest.map_or(u64::MAX, |(queued, _, _)| *queued);
         self.order.pop_before(settled.min(oldest))
@@ -239,63 +185,6 @@ impl Joiner {
     /// After [`Joiner::finish`]: the rest in order.
     pub(crate) fn next_of_rest(&mut self) -> Option<Item> {
         self.order.pop_before(u64::MAX)
-    }
-
-    fn bio(&mut self, bio: &BioRecord) {
-        let mut parts = self.parts.take((bio.bio, low_half(bio.time)));
-        parts.push(bio.run);
-        let flags = self.bits.flags(bio.operation);
-        let submitter = self.attribution.processes.get(bio.submitter);
-        let queued = self.attribution.since_start(bio.time);
-        let asked = operation(bio.operation);
-        if bio.without_requests == 0 && (bio.bytes == 0 || flags.contains(RequestFlags::PREFLUSH)) {
-            // The kernel sends the flush as a separate request, before data if there is any.
-            let waiter = FlushWaiter {
-                bio: bio.bio,
-                queued,
-                submitter: Arc::clone(&submitter),
-                flags,
-            };
-            self.ask_for_flush(bio.device, waiter);
-        }
-        if bio.bytes == 0 && bio.without_requests == 0 {
-            return;
-        }
-        let (runs, mode) = self.attribution.bio(bio, &parts);
-        let sectors = u64::from(bio.bytes).div_ceil(512);
-        let is_flush = bio.bytes == 0;
-        let pending = PendingBio {
-            address: bio.bio,
-            queued,
-            end: bio.sector + sectors,
-            flags,
-            operation: if is_flush { Operation::Flush } else { asked },
-            priority: priority(bio.priority),
-            submitter,
-            mode,
-            runs: if is_flush { Vec::new() } else { runs },
-            taken: Ranges::default(),
-        };
-        self.arrivals += 1;
-        let place = (bio.operation & 0xFF, bio.sector, self.arrivals);
-        let device = self.devices.entry(bio.device).or_default();
-        if let Some(ended) = device.pending.insert(place, pending) {
-            self.ended_unseen(bio.device, ended);
-        }
-        self.waiting.insert((queued, bio.device, place));
-    }
-
-    /// A bio has the address of this one, which therefore has ended. After a loss it is dropped, as its request may be
-    /// lost; else its request is told later.
-    fn ended_unseen(&mut self, number: u32, place: Place) {
-        if self.lost_at.is_none() {
-            return;
-        }
-        let device = self.devices.entry(number).or_default();
-        if let Some(bio) = device.pending.remove(place) {
-            self.waiting.remove(&(bio.queued, number, place));
-            self.untold.lost += 1;
-        }
     }
 
     fn ask_for_flush(&mut self, device: u32, waiter: FlushWaiter) {
@@ -333,7 +222,7 @@ impl Joiner {
         if asked == Operation::Flush || record.bytes == 0 {
             self.flush(&mut request, record.device);
         } else if asked != Operation::Driver {
-            self.join(&mut request, record);
+            request = self.join(request, record);
             self.commands(&mut request, record);
         }
         self.emit(request);
@@ -352,126 +241,6 @@ impl Joiner {
                 request.submitter = Some(waiter.submitter);
                 request.flags = request.flags.with(waiter.flags);
             }
-        }
-    }
-
-    /// Finds the bios of a request: those that the record names, or by their sectors.
-    fn places_of(&mut self, record: &RequestRecord, start: u64, end: u64) -> Vec<Place> {
-        let mut names = self.merged.take((record.bio, low_half(record.completed)));
-        names.push(record.bio);
-        let word = record.operation & 0xFF;
-        let pending = &self.devices.entry(record.device).or_default().pending;
-        let issued = self.attribution.since_start(record.issued);
-        let mut places = pending.named(&names, word, (start, end), issued);
-        let since = match self.lost_at {
-            None => 0,
-            // Other bios of these sectors may be those of requests that were lost.
-            Some(_) if record.bio != 0 => return places,
-            Some(lost_at) => lost_at,
-        };
-        let of_both = |place: &Place| {
-            let its_end = pending.get(*place).map_or(place.1, |bio| bio.end);
-            its_end.min(end).saturating_sub(place.1.max(start))
-        };
-        if places.iter().map(of_both).sum::<u64>() < end - start {
-            let later = |place: &Place| {
-                pending
-                    .get(*place)
-                    .is_some_and(|bio| (since..=issued).contains(&bio.queued))
-            };
-            let others = pending.overlapping(word, start, end).into_iter().filter(later);
-            let others: Vec<Place> = others.filter(|place| !places.contains(place)).collect();
-            places.extend(others);
-        }
-        places
-    }
-
-    fn join(&mut self, request: &mut Request, record: &RequestRecord) {
-        let (start, end) = (request.sector, request.end_sector());
-        let places = self.places_of(record, start, end);
-        let device = self.devices.entry(record.device).or_default();
-        let mut uncovered = vec![(start, end)];
-        // If two bios overlap, the one that is named takes precedence, or else the earlier one.
-        for place in places {
-            if uncovered.is_empty() {
-                break;
-            }
-            let Some(bio) = device.pending.get_mut(place) else {
-                continue;
-            };
-            let mine = bio.take(place.1, &uncovered);
-            if mine.is_empty() {
-                continue;
-            }
-            for range in &mine {
-                uncovered = subtract(&uncovered, *range);
-                request.runs.extend(bio.runs_in(*range));
-            }
-            describe(request, bio);
-            if bio.is_done(place.1) {
-                let queued = bio.queued;
-                device.pending.remove(place);
-                self.waiting.remove(&(queued, record.device, place));
-            }
-        }
-        for (from, to) in uncovered {
-            request.runs.push(Run::unknown(from, (to - from) * 512));
-        }
-        request.runs.sort_by_key(|run| run.sector);
-    }
-
-    /// A bio, or the rest of one that was split, ended without a request: it moved nothing.
-    fn refused(&mut self, done: &BioDoneRecord) {
-        let Some(device) = self.devices.get_mut(&done.device) else {
-            return;
-        };
-        let is_it = |waiter: &FlushWaiter| done.bio != 0 && waiter.bio == done.bio;
-        if let Some(at) = device.flushes.iter().rposition(is_it) {
-            device.flushes.remove(at);
-            if done.bytes == 0 {
-                self.untold.refused += 1;
-                return;
-            }
-        }
-        let (start, end) = (done.sector, done.sector + u64::from(done.bytes) / 512);
-        let place = match done.bio {
-            // Its source tells no addresses: the latest of these sectors is meant.
-            0 => device
-                .pending
-                .overlapping(done.operation & 0xFF, start, end)
-                .pop(),
-            address => device.pending.at(address),
-        };
-        let Some(place) = place else {
-            return;
-        };
-        let Some(bio) = device.pending.get_mut(place) else {
-            return;
-        };
-        self.untold.refused += 1;
-        bio.take(place.1, &[(start, end)]);
-        if bio.is_done(place.1) {
-            let queued = bio.queued;
-            device.pending.remove(place);
-            self.waiting.remove(&(queued, done.device, place));
-        }
-    }
-
-    fn bio_done(&mut self, done: &BioDoneRecord) {
-        let Some(device) = self.devices.get_mut(&done.device) else {
-            return;
-        };
-        let Some(place) = device.pending.at(done.bio) else {
-            return;
-        };
-        let Some(bio) = device.pending.remove(place) else {
-            return;
-        };
-        self.waiting.remove(&(bio.queued, done.device, place));
-        for mut request in bio.into_requests(done.device, place.1) {
-            request.completed_ns = Some(self.attribution.since_start(done.time));
-            request.status = Some(status(done.status));
-            self.emit(request);
         }
     }
 
@@ -523,15 +292,15 @@ impl Joiner {
                 break;
             }
             let device = self.devices.entry(number).or_default();
-            let Some(bio) = device.pending.remove(place) else {
+            let Some(bio) = device.pieces.remove(place) else {
                 continue;
             };
-            if self.lost_at.is_some_and(|lost_at| bio.queued <= lost_at) {
+            if self.lost_at.is_some_and(|lost_at| when <= lost_at) {
                 self.untold.lost += 1;
                 continue;
             }
             told += 1;
-            for request in bio.into_requests(number, place.1) {
+            for request in bio.rest() {
                 self.emit(request);
             }
         }
@@ -562,41 +331,6 @@ impl Joiner {
         matches!(item, Item::Event(event) if event.kind != EventKind::Commit
             && event.process.as_ref().is_some_and(|process| process.pid == self.own_pid))
     }
-}
-
-/// Copies the properties of the earliest bio to the request; flags are the union of all.
-fn describe(request: &mut Request, bio: &PendingBio) {
-    request.flags = request.flags.with(bio.flags);
-    if request.queued_ns.is_none_or(|queued| bio.queued < queued) {
-        request.queued_ns = Some(bio.queued);
-        request.submitter = Some(bio.submitter.clone());
-        request.mode = bio.mode;
-        request.priority = bio.priority;
-    }
-}
-
-/// The low half of a time, by which records that belong together are recognised.
-pub(crate) fn low_half(time: u64) -> u32 {
-    u32::try_from(time & u64::from(u32::MAX)).unwrap_or(0)
-}
-
-/// The class is in the upper 3 of 16 bits; 0 means not set.
-fn priority(word: u16) -> Option<IoPriority> {
-    let class = u8::try_from(word >> 13).unwrap_or(0);
-    (class != 0).then_some(IoPriority {
-        class,
-        level: word & 0x1FFF,
-    })
-}
-
-fn status(word: u32) -> i32 {
-    if word == 0 {
-        return 0;
-    }
-    STATUSES
-        .iter()
-        .find(|(known, _)| *known == word)
-        .map_or(EIO, |(_, errno)| *errno)
 }
 
 #[cfg(test)]

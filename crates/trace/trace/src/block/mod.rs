@@ -26,7 +26,6 @@ mod order;
 mod owners;
 mod privilege;
 mod programs;
-mod ranges;
 mod record;
 mod regions;
 mod renames;

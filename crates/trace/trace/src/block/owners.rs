@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use formats::pieces::{cut, end};
 use results::block_trace::Run;
 
 /// Maximum number of ranges for one device; when it is reached, all are forgotten.
@@ -83,27 +84,6 @@ impl Owners {
             }
         }
     }
-}
-
-pub(crate) fn end(run: &Run) -> u64 {
-    run.sector + run.bytes.div_ceil(512)
-}
-
-/// The part of a run inside `start..stop`, with its offset and home adjusted.
-pub(crate) fn cut(run: &Run, start: u64, stop: u64) -> Run {
-    let from = run.sector.max(start);
-    let to = end(run).min(stop);
-    let skipped = from - run.sector;
-    let mut part = run.clone();
-    part.sector = from;
-    part.bytes = if to == end(run) {
-        run.bytes - skipped * 512
-    } else {
-        (to - from) * 512
-    };
-    part.file_offset = run.file_offset.map(|offset| offset + skipped * 512);
-    part.home_sector = run.home_sector.map(|sector| sector + skipped);
-    part
 }
 
 fn continues(before: &Run, run: &Run) -> bool {

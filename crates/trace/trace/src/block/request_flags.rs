@@ -44,6 +44,23 @@ impl FlagBits {
             .filter(|(bit, _)| word.checked_shr(*bit).is_some_and(|rest| rest & 1 == 1))
             .fold(RequestFlags::default(), |all, (_, flag)| all.with(*flag))
     }
+
+    /// The word of an operation and those of its flags that have a bit.
+    pub(crate) fn word(&self, operation: Operation, flags: RequestFlags) -> u32 {
+        let number = match operation {
+            Operation::Read => 0,
+            Operation::Write => 1,
+            Operation::Flush => 2,
+            Operation::Discard => 3,
+            Operation::SecureErase => 5,
+            Operation::ZoneAppend => 7,
+            Operation::WriteZeroes => 9,
+            Operation::ZoneManagement => 10,
+            Operation::Driver => 34,
+        };
+        let set = self.bits.iter().filter(|(_, flag)| flags.contains(*flag));
+        set.fold(number, |word, (bit, _)| word | 1 << bit)
+    }
 }
 
 /// The operation in a word: its lowest 8 bits.
@@ -72,5 +89,15 @@ mod tests {
         assert_eq!(older.flags(1 << 11 | 1), RequestFlags::SYNC);
         assert_eq!(other.flags(1 << 11 | 1), RequestFlags::default());
         assert_eq!(operation(1 << 11 | 1), Operation::Write);
+    }
+
+    #[test]
+    fn a_word_of_an_operation_and_flags_is_read_as_these() {
+        let bits = FlagBits::from_members([("__REQ_SYNC", 11), ("__REQ_FUA", 17)].into_iter());
+        let flags = RequestFlags::SYNC.with(RequestFlags::FUA);
+        for (known, _) in Operation::WORDS {
+            let word = bits.word(*known, flags.with(RequestFlags::META));
+            assert_eq!((operation(word), bits.flags(word)), (*known, flags));
+        }
     }
 }

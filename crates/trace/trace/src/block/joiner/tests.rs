@@ -1,12 +1,13 @@
 //! Records in, requests out: merging, splitting, losses, and the order of reports.
 
-use results::block_trace::{BlockType, CauseQuality};
+use results::block_trace::{BlockType, CauseQuality, Run};
 use zerocopy::FromZeros;
 
+use super::words::EIO;
 use super::*;
 use crate::block::record::{
-    AliasesRecord, EventRecord, LostRecord, MERGED_BIOS, NameRecord, ProcessReference, WriterRecord,
-    driver_flag, event_kind, run_flag, run_kind,
+    AliasesRecord, BioDoneRecord, BioRecord, EventRecord, LostRecord, MERGED_BIOS, NameRecord,
+    ProcessReference, WriterRecord, driver_flag, event_kind, run_flag, run_kind,
 };
 
 const DEVICE: u32 = 8 << 20;

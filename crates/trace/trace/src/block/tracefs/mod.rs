@@ -15,7 +15,8 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
-use results::block_trace::{DeviceNumber, Limitation, TracedDevice};
+use formats::ftrace_line::{BlockFields, Line, lost_events, named};
+use results::block_trace::{DeviceNumber, Limitation, Operation, RequestFlags, TracedDevice};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
 use zerocopy::{FromZeros, IntoBytes};
@@ -52,8 +53,6 @@ const KIND_PROCESS: u32 = 6;
 const KIND_WRITER: u32 = 7;
 const KIND_EVENT: u32 = 8;
 const KIND_LOST: u32 = 12;
-/// In the text, where the kernel overwrote events that were not read in time.
-const LOST: &str = "[LOST ";
 
 /// `BLK_STS_IOERR`.
 const IO_ERROR: u32 = 10;
@@ -65,28 +64,22 @@ const MAX_THREADS: usize = 1 << 16;
 /// Maximum number of requests between insert and completion. Devices have far fewer unless events are lost.
 const MAX_UNDER_WAY: usize = 1 << 16;
 
-/// Operations up to this one (reads and writes) carry data of files.
-const WRITE: u32 = 1;
 const REGULAR: u16 = 0x8000;
 
-/// Bits that this module assigns to the letters of `rwbs`, as it lacks the kernel's word.
-const FLUSH: u32 = 2;
-const SYNC: u32 = 1 << 11;
-const META: u32 = 1 << 12;
-const FUA: u32 = 1 << 17;
-const PREFLUSH: u32 = 1 << 18;
-const READAHEAD: u32 = 1 << 19;
+/// Bits that this module assigns to flags, as the letters of a line lack the kernel's word.
+const BITS: [(&str, u32); 7] = [
+    ("__REQ_SYNC", 11),
+    ("__REQ_META", 12),
+    ("__REQ_PRIO", 13),
+    ("__REQ_ATOMIC", 14),
+    ("__REQ_FUA", 17),
+    ("__REQ_PREFLUSH", 18),
+    ("__REQ_RAHEAD", 19),
+];
 
 /// Decoder for these bits.
 pub(crate) fn flag_bits() -> FlagBits {
-    let bits = [
-        ("__REQ_SYNC", SYNC),
-        ("__REQ_META", META),
-        ("__REQ_FUA", FUA),
-        ("__REQ_PREFLUSH", PREFLUSH),
-        ("__REQ_RAHEAD", READAHEAD),
-    ];
-    FlagBits::from_members(bits.into_iter().map(|(name, word)| (name, word.trailing_zeros())))
+    FlagBits::from_members(BITS.into_iter())
 }
 
 /// Limitations of a trace by tracefs.
@@ -377,30 +370,10 @@ struct Parser {
     in_flight: HashMap<u32, u32>,
     known: HashMap<u32, (u32, bool)>,
     files: Files,
+    bits: FlagBits,
     bios: u64,
     /// Time of the last event.
     time: u64,
-}
-
-/// Common fields of every event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head<'a> {
-    comm: &'a str,
-    tid: u32,
-    time: u64,
-    event: &'static str,
-    fields: &'a str,
-}
-
-/// Fields of the four block layer events.
-#[derive(Debug, PartialEq, Eq)]
-struct Line<'a> {
-    head: Head<'a>,
-    device: u32,
-    operation: u32,
-    sector: u64,
-    bytes: u64,
-    error: i64,
 }
 
 impl Parser {
@@ -411,52 +384,56 @@ impl Parser {
             in_flight: HashMap::new(),
             known: HashMap::new(),
             files,
+            bits: flag_bits(),
             bios: 0,
             time: 0,
         }
     }
 
     fn line(&mut self, text: &str, chunk: &mut Chunk) {
-        let Some(head) = head(text) else {
-            if text.contains(LOST) {
+        let Some((line, event, fields)) = split(text) else {
+            if lost_events(text).is_some() {
                 let mut record = LostRecord::new_zeroed();
                 (record.kind, record.time) = (KIND_LOST, self.time);
                 chunk.push(record.as_bytes());
             }
             return;
         };
-        self.time = head.time;
-        if !EVENTS.contains(&head.event) {
-            return self.file_event(head, chunk);
+        let time = line.time_ns;
+        self.time = time;
+        if !EVENTS.contains(&event) {
+            return self.file_event(line, event, fields, chunk);
         }
-        let Some(line) = block_event(head) else {
+        let Some(fields) = BlockFields::read(fields) else {
             return;
         };
-        let Some(disk) = self.disks.get(&line.device).copied() else {
+        let Some(disk) = self.disks.get(&kernel_device(fields.device)).copied() else {
             return;
         };
         // A flush has no sector, and issue and completion print that differently.
-        let sector = if line.operation & 0xFF == FLUSH {
+        let sector = if fields.operation == Operation::Flush {
             0
         } else {
-            line.sector
+            fields.sector
         };
-        let key = (disk, line.operation & 0xFF, sector);
+        let word = self.bits.word(fields.operation, fields.flags);
+        let bytes = u32::try_from(fields.bytes).unwrap_or(u32::MAX / 512 * 512);
+        let is_error = event.ends_with("_complete") && fields.status.is_some_and(|status| status != 0);
+        let key = (disk, word & 0xFF, sector);
         if self.under_way.len() >= MAX_UNDER_WAY {
             self.under_way.clear();
         }
-        let time = head.time;
-        match head.event {
-            "block_bio_queue" => self.bio(&line, disk, chunk),
+        match event {
+            "block_bio_queue" => self.bio(line, &fields, disk, chunk),
             // Refused: it has no request. Devices without requests complete all their bios here.
-            "block_bio_complete" if line.error != 0 => {
+            "block_bio_complete" if is_error => {
                 let mut record = BioDoneRecord::new_zeroed();
                 record.kind = KIND_BIO_DONE;
                 record.device = disk;
                 record.time = time;
-                record.sector = line.sector;
-                record.operation = line.operation;
-                record.bytes = u32::try_from(line.bytes).unwrap_or(u32::MAX / 512 * 512);
+                record.sector = fields.sector;
+                record.operation = word;
+                record.bytes = bytes;
                 record.status = IO_ERROR;
                 chunk.push(record.as_bytes());
             }
@@ -478,14 +455,14 @@ impl Parser {
                 let mut record = RequestRecord::new_zeroed();
                 record.kind = KIND_REQUEST;
                 record.device = disk;
-                record.sector = line.sector;
+                record.sector = fields.sector;
                 record.inserted = request.inserted;
                 record.issued = request.issued;
                 record.completed = time;
-                record.bytes = u32::try_from(line.bytes).unwrap_or(u32::MAX / 512 * 512);
-                record.operation = line.operation;
+                record.bytes = bytes;
+                record.operation = word;
                 // Any status other than success is an I/O error in the block layer's numbering.
-                record.status = if line.error == 0 { 0 } else { IO_ERROR };
+                record.status = if is_error { IO_ERROR } else { 0 };
                 record.in_flight = request.in_flight;
                 record.hardware_queue = NO_HARDWARE_QUEUE;
                 chunk.push(record.as_bytes());
@@ -494,17 +471,17 @@ impl Parser {
         }
     }
 
-    fn file_event(&mut self, head: Head<'_>, chunk: &mut Chunk) {
+    fn file_event(&mut self, line: Line<'_>, event: &str, fields: &str, chunk: &mut Chunk) {
         let known = &mut self.known;
         let mut moment = || {
-            let (process, by_kernel) = process(known, head, chunk);
+            let (process, by_kernel) = process(known, line, chunk);
             Moment {
-                time: head.time,
+                time: line.time_ns,
                 process,
                 by_kernel,
             }
         };
-        for told in self.files.line(head.event, head.fields, &mut moment) {
+        for told in self.files.line(event, fields, &mut moment) {
             match told {
                 Told::Name(record) => chunk.push(record.as_bytes()),
                 Told::Writer(record) => chunk.push(record.as_bytes()),
@@ -513,24 +490,24 @@ impl Parser {
         }
     }
 
-    fn bio(&mut self, line: &Line<'_>, disk: u32, chunk: &mut Chunk) {
-        let (submitter, by_kernel) = process(&mut self.known, line.head, chunk);
+    fn bio(&mut self, line: Line<'_>, fields: &BlockFields, disk: u32, chunk: &mut Chunk) {
+        let (submitter, by_kernel) = process(&mut self.known, line, chunk);
         self.bios += 1;
         let mut record = BioRecord::new_zeroed();
         record.kind = KIND_BIO;
         record.device = disk;
-        record.time = line.head.time;
+        record.time = line.time_ns;
         record.bio = self.bios;
-        record.sector = line.sector;
-        record.bytes = u32::try_from(line.bytes).unwrap_or(u32::MAX / 512 * 512);
-        record.operation = line.operation;
+        record.sector = fields.sector;
+        record.bytes = u32::try_from(fields.bytes).unwrap_or(u32::MAX / 512 * 512);
+        record.operation = self.bits.word(fields.operation, fields.flags);
         record.by_kernel = u8::from(by_kernel);
         record.submitter = submitter;
-        let mut parts = self.parts(&record, chunk);
+        let mut parts = self.parts(&record, fields, chunk);
         record.run = parts.pop().unwrap_or_else(|| {
             let mut whole = RunPart::new_zeroed();
             whole.bytes = record.bytes;
-            if line.operation & META != 0 {
+            if fields.flags.contains(RequestFlags::META) {
                 whole.kind = super::record::run_kind::METADATA;
             }
             whole
@@ -547,8 +524,9 @@ impl Parser {
     }
 
     /// Owners of the range of a bio; empty if the owner of a position is irrelevant or wrong.
-    fn parts(&mut self, bio: &BioRecord, chunk: &mut Chunk) -> Vec<RunPart> {
-        if bio.operation & 0xFF > WRITE {
+    fn parts(&mut self, bio: &BioRecord, fields: &BlockFields, chunk: &mut Chunk) -> Vec<RunPart> {
+        // Only reads and writes carry data of files.
+        if !matches!(fields.operation, Operation::Read | Operation::Write) {
             return Vec::new();
         }
         let mut names = Vec::new();
@@ -557,7 +535,7 @@ impl Parser {
             chunk.push(name.as_bytes());
         }
         // The request's flag is more reliable than a position that once belonged to a file: it is now metadata.
-        if bio.operation & META != 0 && parts.iter().any(|part| part.mode == REGULAR) {
+        if fields.flags.contains(RequestFlags::META) && parts.iter().any(|part| part.mode == REGULAR) {
             return Vec::new();
         }
         parts
@@ -567,16 +545,16 @@ impl Parser {
 /// Returns the process of a line, and whether it is a kernel thread; reports its name if it is new.
 fn process(
     known: &mut HashMap<u32, (u32, bool)>,
-    head: Head<'_>,
+    line: Line<'_>,
     chunk: &mut Chunk,
 ) -> (ProcessReference, bool) {
     let mut name = [0; 16];
-    let length = head.comm.len().min(15);
-    name[..length].copy_from_slice(&head.comm.as_bytes()[..length]);
+    let length = line.name.len().min(15);
+    name[..length].copy_from_slice(&line.name.as_bytes()[..length]);
     if known.len() >= MAX_THREADS {
         known.clear();
     }
-    let (tgid, by_kernel) = *known.entry(head.tid).or_insert_with(|| look_up(head.tid));
+    let (tgid, by_kernel) = *known.entry(line.tid).or_insert_with(|| look_up(line.tid));
     let mix = name.chunks_exact(8).fold(0_u64, |mix, part| {
         let word = part.try_into().map_or(0, u64::from_ne_bytes);
         mix.rotate_left(7) ^ word
@@ -589,7 +567,7 @@ fn process(
     chunk.push(process.as_bytes());
     let reference = ProcessReference {
         tgid,
-        tid: head.tid,
+        tid: line.tid,
         name: mix,
     };
     (reference, by_kernel)
@@ -617,86 +595,18 @@ fn is_kernel_thread(stat: &[u8]) -> bool {
     flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
 }
 
-/// Parses `comm-TID [CPU] flags SECONDS.MICROS: event: fields`. A process chooses its `comm`, which may look like any
-/// other part of the line but is too short for `: event: `.
-fn head(text: &str) -> Option<Head<'_>> {
+/// A line of one of the events, with the event's name and fields.
+fn split(text: &str) -> Option<(Line<'_>, &'static str, &str)> {
+    let is_known = |event: &str| named(event).is_some_and(|(name, _)| known_event(name).is_some());
+    let line = Line::read(text, is_known)?;
+    let (name, fields) = line.named()?;
+    Some((line, known_event(name)?, fields))
+}
+
+/// The event of this name that the instance has.
+fn known_event(name: &str) -> Option<&'static str> {
     let mut known = EVENTS.into_iter().chain(files::EVENTS.map(|(_, event)| event));
-    let (event, before, fields) = known.find_map(|event| {
-        text.match_indices(event).find_map(|(at, _)| {
-            let before = text[..at].strip_suffix(": ")?;
-            let fields = text[at + event.len()..].strip_prefix(": ")?;
-            Some((event, before, fields))
-        })
-    })?;
-    let (task, timing) = before.rsplit_once(" [")?;
-    let task = task.trim();
-    // The process, where the kernel is set to tell it.
-    let process = task.strip_suffix(')').and_then(|task| task.rsplit_once(" ("));
-    let is_number = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b' ' | b'-'));
-    let task = process
-        .filter(|(_, number)| is_number(number))
-        .map_or(task, |(task, _)| task);
-    let (comm, tid) = task.rsplit_once('-')?;
-    let (seconds, micros) = timing.rsplit(' ').next()?.split_once('.')?;
-    Some(Head {
-        comm,
-        tid: tid.trim().parse().ok()?,
-        time: seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000,
-        event,
-        fields,
-    })
-}
-
-/// Parses `MAJOR,MINOR RWBS ... SECTOR + COUNT ... [comm or error]`.
-fn block_event(head: Head<'_>) -> Option<Line<'_>> {
-    let mut words = head.fields.split(' ');
-    let device: DeviceNumber = words.next()?.parse().ok()?;
-    let rwbs = words.next()?;
-    let mut before = None;
-    let (sector, count) = loop {
-        let word = words.next()?;
-        if word == "+" {
-            break (before?, words.next()?.parse::<u64>().ok()?);
-        }
-        before = word.parse::<u64>().ok();
-    };
-    let last = head.fields.rsplit('[').next()?.trim_end_matches(']');
-    let is_done = head.event.ends_with("_complete");
-    Some(Line {
-        head,
-        device: kernel_device(device),
-        operation: operation_word(rwbs),
-        sector,
-        bytes: count * 512,
-        error: if is_done { last.parse().unwrap_or(0) } else { 0 },
-    })
-}
-
-/// Converts letters: `F` before the operation is a preflush, after it forced unit access.
-fn operation_word(rwbs: &str) -> u32 {
-    let (first, rest) = match rwbs.strip_prefix('F') {
-        Some(rest) => (PREFLUSH, rest),
-        None => (0, rwbs),
-    };
-    let mut letters = rest.chars();
-    let operation = match letters.next() {
-        Some('R') => 0,
-        Some('W') => 1,
-        Some('D') if rest.starts_with("DE") => 5,
-        Some('D') => 3,
-        // `FF`: a flush of the device itself.
-        Some('F') => return FLUSH | PREFLUSH,
-        _ => 34,
-    };
-    letters.fold(operation | first, |word, letter| {
-        word | match letter {
-            'F' => FUA,
-            'S' => SYNC,
-            'M' => META,
-            'A' => READAHEAD,
-            _ => 0,
-        }
-    })
+    known.find(|event| *event == name)
 }
 
 #[cfg(test)]
@@ -704,55 +614,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_each_event_is_read() {
-        let issue = "    kworker/u8:1-2042    [000] ..... 27408.619482: block_rq_issue: 254,0 WSM 1695744 () 392342608 + 3312 be,0,4 [kworker/u8:1]";
-        let parse = |text| block_event(head(text)?);
-        let line = parse(issue).unwrap();
-        assert_eq!(
-            (line.head.comm, line.head.tid, line.head.event),
-            ("kworker/u8:1", 2042, "block_rq_issue")
-        );
-        assert_eq!(
-            (line.sector, line.bytes, line.head.time),
-            (392_342_608, 3312 * 512, 27_408_619_482_000)
-        );
-        assert_eq!(line.operation, 1 | SYNC | META);
-        let done = "          ctrl-c-15056   [001] ..s1. 27408.621298: block_rq_complete: 254,0 WM () 354170040 + 8 be,0,4 [-5]";
-        let line = parse(done).unwrap();
-        assert_eq!((line.head.comm, line.error), ("ctrl-c", -5));
-        let queue = " dd-77 (   77) [001] ..... 1.000001: block_bio_queue: 7,0 FWFS 8 + 16 [dd]";
-        let line = parse(queue).unwrap();
-        assert_eq!(
-            (line.head.comm, line.operation),
-            ("dd", 1 | PREFLUSH | FUA | SYNC)
-        );
-        assert_eq!(operation_word("FF"), 2 | PREFLUSH);
-        assert!(parse("CPU:0 [LOST 17 EVENTS]").is_none());
-    }
-
-    #[test]
-    fn no_name_of_a_process_hides_what_it_does() {
-        for comm in [
-            "block_bio_queue",
-            "x [1] y",
-            "a (2",
-            "a (2)",
-            "a-1 [000] ..: ",
-            ": x: [",
-            "a\u{1b}[2J",
-            "[",
-            "-",
+    fn a_line_of_each_event_is_read_and_no_other() {
+        for (event, fields) in [
+            (
+                "block_rq_issue",
+                "254,0 WSM 1695744 () 392342608 + 3312 be,0,4 [a]",
+            ),
+            ("block_bio_queue", "7,0 FWFS 8 + 16 [dd]"),
+            (
+                "ext4_free_blocks",
+                "dev 7,0 ino 12 mode 0100644 block 8 count 1 flags ",
+            ),
         ] {
-            let text =
-                format!("{comm:>16}-77      [001] ..... 1.000001: block_bio_queue: 7,0 W 8 + 16 [{comm}]");
-            let head = head(&text).unwrap_or_else(|| panic!("{comm} is hidden"));
-            assert_eq!((head.comm, head.tid), (comm.trim_start(), 77));
-            let line = block_event(head).unwrap_or_else(|| panic!("{comm} hides its request"));
-            assert_eq!((line.sector, line.bytes), (8, 16 * 512));
+            let text = format!("    kworker/u8:1-2042 [000] ..... 27408.619482: {event}: {fields}");
+            let (line, name, rest) = split(&text).unwrap();
+            assert_eq!(
+                (line.name, line.tid, line.time_ns),
+                ("kworker/u8:1", 2042, 27_408_619_482_000)
+            );
+            assert_eq!((name, rest), (event, fields));
         }
-        // A line feed in a name ends the line; the rest of the name and the event follow on the next one.
-        let head = head("b-77      [001] ..... 1.000001: block_bio_queue: 7,0 W 8 + 16 [a").unwrap();
-        assert!(block_event(head).is_some());
+        for text in [
+            "CPU:0 [LOST 17 EVENTS]",
+            "a-1 [000] ..... 1.0: block_getrq: 7,0 W 8 + 16 [dd]",
+            "a-1 [000] ..... 1.0: block_bio_queue",
+        ] {
+            assert!(split(text).is_none(), "{text}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Ranges of a bio's sectors that have been assigned to requests.
+//! Ranges of a piece's sectors that requests have taken.
 //!
 //! A bio may be split into hundreds of thousands of requests (a discard of a whole device), which arrive nearly in
 //! order: so adjacent ranges are merged, and the cost of a query depends on the ranges nearby, not on all of them.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Disjoint ranges, no two of which are adjacent.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges {
+pub struct Ranges {
     /// First sector, and the one behind the last.
     by_start: BTreeMap<u64, u64>,
     /// Total number of sectors.
@@ -16,7 +16,7 @@ pub(crate) struct Ranges {
 
 impl Ranges {
     /// Adds a range that overlaps none.
-    pub(crate) fn insert(&mut self, (start, end): (u64, u64)) {
+    pub fn insert(&mut self, (start, end): (u64, u64)) {
         self.sectors += end - start;
         let behind = self.by_start.remove(&end).unwrap_or(end);
         if let Some((_, before)) = self.by_start.range_mut(..start).next_back()
@@ -29,7 +29,8 @@ impl Ranges {
     }
 
     /// The parts of `start..end` that are not covered, in order.
-    pub(crate) fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+    #[must_use]
+    pub fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut missing = Vec::new();
         let mut at = start;
         let before = self.by_start.range(..start).next_back();
@@ -50,7 +51,8 @@ impl Ranges {
 }
 
 /// The ranges without this one.
-pub(crate) fn subtract(ranges: &[(u64, u64)], (start, end): (u64, u64)) -> Vec<(u64, u64)> {
+#[must_use]
+pub fn subtract(ranges: &[(u64, u64)], (start, end): (u64, u64)) -> Vec<(u64, u64)> {
     ranges
         .iter()
         .flat_map(|(from, to)| [(*from, (*to).min(start)), ((*from).max(end), *to)])
