@@ -36,6 +36,15 @@ pub enum CaptureError {
         /// The reason, and the user's next step.
         reason: String,
     },
+    /// The kernel's verifier refused the BPF programs, although the kernel is new enough for them.
+    #[error(
+        "the kernel's verifier refused the BPF programs, which this kernel should accept; it says of {reason}; \
+         `--method tracefs` needs no programs and tells less"
+    )]
+    Verifier {
+        /// The program's name, and the verifier's reason.
+        reason: String,
+    },
     /// The kernel refused a step that it should allow.
     #[error("{step} failed: {source}")]
     Refused {

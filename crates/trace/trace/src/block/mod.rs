@@ -9,7 +9,7 @@
 //! left out and counted.
 //!
 //! Threads: the ring's reader owns the ring and sends chunks through a channel of bounded size; everything else belongs
-//! to the caller's thread. There are no locks.
+//! to the caller's thread. There are no locks but that of libbpf's messages while programs are loaded.
 
 mod attribution;
 mod calls;
@@ -34,6 +34,7 @@ mod ring;
 mod source;
 mod tracefs;
 mod transactions;
+mod verifier;
 mod writers;
 
 use std::ffi::OsString;

@@ -4,6 +4,8 @@ use std::fs;
 
 /// Bits of the capability sets.
 const CAPABILITIES: [(u32, &str); 3] = [(39, "CAP_BPF"), (38, "CAP_PERFMON"), (21, "CAP_SYS_ADMIN")];
+/// Release from which on the kernel has all that the BPF programs use (bpf_loop).
+const OLDEST: (u32, u32) = (5, 17);
 const SYS_ADMIN: u32 = 21;
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
@@ -33,6 +35,24 @@ pub(crate) fn why_no_bpf() -> Option<String> {
     })
 }
 
+/// The reason why this kernel is too old for the BPF programs, if it is.
+pub(crate) fn too_old() -> Option<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    is_too_old(&release)?.then(|| {
+        let (major, minor) = OLDEST;
+        format!(
+            "the BPF programs need Linux {major}.{minor} or later; this is {}",
+            release.trim()
+        )
+    })
+}
+
+fn is_too_old(release: &str) -> Option<bool> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    let mut next = || numbers.next()?.parse::<u32>().ok();
+    Some((next()?, next()?) < OLDEST)
+}
+
 /// `none`, `integrity` or `confidentiality`; `None` if securityfs is not mounted.
 pub(crate) fn lockdown() -> Option<String> {
     let text = fs::read_to_string(LOCKDOWN).ok()?;
@@ -43,4 +63,23 @@ fn effective_capabilities() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        for (release, expected) in [
+            ("5.9.12", Some(true)),
+            ("5.17.0-rc1", Some(false)),
+            ("6.1.0-56-amd64", Some(false)),
+            ("10.0", Some(false)),
+            ("4.20-x", Some(true)),
+            ("x", None),
+        ] {
+            assert_eq!(is_too_old(release), expected, "{release}");
+        }
+    }
 }

@@ -123,7 +123,6 @@ pub(crate) struct Programs {
 impl Programs {
     /// Loads and attaches the programs.
     pub(crate) fn attach(setup: &Setup) -> Result<Self, CaptureError> {
-        libbpf_rs::set_print(None);
         let vmlinux = Btf::from_path(format!("{BTF_FOLDER}/vmlinux")).map_err(|error| CaptureError::Forbidden {
             reason: format!(
                 "the kernel tells nothing of its types ({BTF_FOLDER}/vmlinux: {error}); it needs CONFIG_DEBUG_INFO_BTF"
@@ -144,13 +143,13 @@ impl Programs {
         }
         let configuration = configuration(setup, &symbols);
         let wanted = |tracepoint: &str| tracepoints.contains(tracepoint) && setup.needs(tracepoint);
-        let object = match load(setup, &configuration, &wanted) {
+        let object = match load(OBJECT, setup, &configuration, &wanted) {
             Ok(object) => object,
-            Err(first) if is_forbidden(&first) => return Err(forbidden(&first)),
+            Err(NotLoaded::Other(error)) if is_forbidden(&error) => return Err(forbidden(&error)),
             Err(first) => {
                 let essential = |tracepoint: &str| wanted(tracepoint) && ESSENTIAL.contains(&tracepoint);
-                let object = load(setup, &configuration, &essential)
-                    .map_err(|error| refused("loading the BPF programs", &error))?;
+                let object =
+                    load(OBJECT, setup, &configuration, &essential).map_err(NotLoaded::into_capture_error)?;
                 limitations.push(Limitation {
                     what: "processes behind buffered writes, the life of files, the journal's transactions"
                         .to_owned(),
@@ -264,13 +263,55 @@ impl Programs {
     }
 }
 
+/// Reason why the programs are not loaded.
+#[derive(Debug)]
+enum NotLoaded {
+    /// The verifier's own words.
+    Verifier(String),
+    Other(libbpf_rs::Error),
+}
+
+impl std::fmt::Display for NotLoaded {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Verifier(reason) => write!(formatter, "the verifier says of {reason}"),
+            Self::Other(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl NotLoaded {
+    fn into_capture_error(self) -> CaptureError {
+        match self {
+            Self::Verifier(reason) => match super::privilege::too_old() {
+                None => CaptureError::Verifier { reason },
+                Some(reason) => CaptureError::Forbidden { reason },
+            },
+            Self::Other(error) => refused("loading the BPF programs", &error),
+        }
+    }
+}
+
 fn load(
+    object: &[u8],
+    setup: &Setup,
+    configuration: &Configuration,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<Object, NotLoaded> {
+    super::verifier::listen();
+    let loaded = open_and_load(object, setup, configuration, wanted);
+    let said = super::verifier::reason();
+    loaded.map_err(|error| said.map_or(NotLoaded::Other(error), NotLoaded::Verifier))
+}
+
+fn open_and_load(
+    object: &[u8],
     setup: &Setup,
     configuration: &Configuration,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<Object, libbpf_rs::Error> {
     let mut builder = ObjectBuilder::default();
-    let mut open: OpenObject = builder.open_memory(OBJECT)?;
+    let mut open: OpenObject = builder.open_memory(object)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if name == "ring" {
@@ -430,6 +471,44 @@ mod tests {
             Some(built.trim()),
             "run scripts/build-bpf.sh"
         );
+    }
+
+    #[test]
+    fn a_refusal_by_the_verifier_is_told_as_such_and_not_as_a_missing_privilege() {
+        if !testkit::needs(&[
+            testkit::Need::Root,
+            testkit::Need::Path("/sys/kernel/btf/vmlinux"),
+        ]) || super::super::privilege::why_no_bpf().is_some()
+        {
+            return;
+        }
+        // `w0 = 0; exit` becomes `r0 = *(u64 *)(r10 + 8); exit`, outside the stack: the error is EACCES, that of a missing
+        // privilege, too.
+        const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
+        let zero = [[0xB4, 0, 0, 0, 0, 0, 0, 0], EXIT].concat();
+        let outside = [[0x79, 0xA0, 8, 0, 0, 0, 0, 0], EXIT].concat();
+        let mut object = OBJECT.to_vec();
+        for at in (0..object.len() - zero.len()).step_by(8) {
+            if object[at..].starts_with(&zero) {
+                object[at..at + outside.len()].copy_from_slice(&outside);
+            }
+        }
+        let setup = Setup {
+            devices: Vec::new(),
+            file_systems: Vec::new(),
+            drivers: Vec::new(),
+            ring_bytes: 1 << 16,
+            count_calls: false,
+        };
+        let configuration = configuration(&setup, &BTreeMap::new());
+        let essential = |tracepoint: &str| ESSENTIAL.contains(&tracepoint);
+        assert!(load(OBJECT, &setup, &configuration, &essential).is_ok());
+        let Err(error) = load(&object, &setup, &configuration, &essential) else {
+            panic!("the kernel took a program that reads outside its stack")
+        };
+        let error = error.into_capture_error();
+        assert!(matches!(error, CaptureError::Verifier { .. }), "{error}");
+        assert!(error.to_string().contains("invalid"), "{error}");
     }
 
     #[test]

@@ -37,12 +37,15 @@ impl Source {
         }
         match Programs::attach(setup) {
             Ok(programs) => Ok(Self::Bpf(Box::new(programs))),
-            Err(CaptureError::Forbidden { reason })
+            Err(error @ (CaptureError::Forbidden { .. } | CaptureError::Verifier { .. }))
                 if method == Method::Best && privilege::lockdown().as_deref() != Some("confidentiality") =>
             {
+                let why = match &error {
+                    CaptureError::Forbidden { reason } => reason.clone(),
+                    other => other.to_string(),
+                };
                 // If tracefs is forbidden too, report the reason against BPF.
-                tracefs(&format!("recorded by tracefs, as {reason}"))
-                    .map_err(|_| CaptureError::Forbidden { reason })
+                tracefs(&format!("recorded by tracefs, as {why}")).map_err(|_| error)
             }
             Err(error) => Err(error),
         }

@@ -11,6 +11,7 @@ mod disk;
 mod guest;
 mod life;
 mod load;
+mod recorded;
 mod sqlite;
 
 use std::ffi::OsString;
@@ -18,14 +19,11 @@ use std::fs::File;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 
-use results::block_trace::{Event, Request};
-use trace::block::{
-    CaptureError, CaptureSpec, Captured, DEFAULT_RING_BYTES, ItemOrder, Method, Sink, Target, capture,
-};
+use trace::block::{CaptureSpec, Captured, DEFAULT_RING_BYTES, Target};
 
 use crate::disk::{Disk, FileSystem};
+use crate::recorded::InMemory;
 
 /// Result of a step: an error is a sentence for the reader of the test's output.
 pub type Outcome<T> = Result<T, String>;
@@ -93,7 +91,7 @@ fn case(file_system: &FileSystem) -> Outcome<Option<String>> {
     let disk = match Disk::make(file_system) {
         Ok(disk) => disk,
         Err(reason) => {
-            say(&format!("{}: left out: {reason}", file_system.name));
+            testkit::report_left_out(format!("{}: {reason}", file_system.name));
             return Ok(None);
         }
     };
@@ -105,9 +103,7 @@ fn case(file_system: &FileSystem) -> Outcome<Option<String>> {
 fn here(folder: &Path, device: &Path) -> Outcome<()> {
     let root = File::open(folder).map_err(|error| failed(&folder.display().to_string(), error))?;
     let has_generations = load::generation(&root).is_some();
-    if let Some(report) = judge(folder, Some(device), has_generations)? {
-        say(&report);
-    }
+    say(&judge(folder, Some(device), has_generations)?.ok_or("the guest forbids tracing")?);
     Ok(())
 }
 
@@ -142,50 +138,11 @@ fn judge(folder: &Path, raw: Option<&Path>, has_generations: bool) -> Outcome<Op
     Ok(Some(format!("{report}; {journals}; {life}")))
 }
 
-/// Runs a command under the tracer. `None` if tracing is forbidden, which is printed.
+/// Runs a command under the tracer. `None` if tracing is forbidden, which is recorded.
 fn traced(folder: &Path, command: Vec<OsString>) -> Outcome<Option<(InMemory, Captured)>> {
-    let spec = CaptureSpec {
-        targets: vec![Target::Mountpoint(PathBuf::from(folder))],
-        method: Method::Bpf,
-        ring_bytes: DEFAULT_RING_BYTES,
+    let targets = vec![Target::Mountpoint(PathBuf::from(folder))];
+    recorded::record(&CaptureSpec {
         count_calls: true,
-        driver_commands: true,
-        command,
-        duration: None,
-        sync_at_end: true,
-        order: ItemOrder::ByTime,
-        host: None,
-        source: "ground truth".to_owned(),
-    };
-    let mut trace = InMemory::default();
-    match capture(&spec, &AtomicBool::new(false), &mut trace) {
-        Ok(captured) if captured.command_status.is_some_and(|status| status.success()) => {
-            Ok(Some((trace, captured)))
-        }
-        Ok(captured) => Err(format!("the load failed: {:?}", captured.command_status)),
-        Err(CaptureError::Forbidden { reason }) => {
-            say(&format!("left out: {reason}"));
-            Ok(None)
-        }
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// A trace kept in memory.
-#[derive(Debug, Default)]
-struct InMemory {
-    requests: Vec<Request>,
-    events: Vec<Event>,
-}
-
-impl Sink for InMemory {
-    fn request(&mut self, request: &Request) -> std::io::Result<()> {
-        self.requests.push(request.clone());
-        Ok(())
-    }
-
-    fn event(&mut self, event: &Event) -> std::io::Result<()> {
-        self.events.push(event.clone());
-        Ok(())
-    }
+        ..recorded::spec(targets, command, DEFAULT_RING_BYTES, "ground truth")
+    })
 }

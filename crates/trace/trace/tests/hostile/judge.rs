@@ -18,6 +18,8 @@ use crate::ledger::{Act, Action, FileKey, Ledger, Window};
 const PAGE: u64 = 4096;
 /// Differences between the clocks of trace and ledger, and between a call and its request, ns.
 const SLACK: u64 = 300_000;
+/// Maximum number of pieces of which nothing is told: those that the mount left in flight.
+const UNTOLD_MAX: u64 = 64;
 /// Maximum number of complaints shown; the total is printed.
 const SHOWN: usize = 4;
 
@@ -41,8 +43,10 @@ pub struct Verdict {
     pub bytes: u64,
     /// Pieces whose owner the trace says it does not know.
     pub unknown: u64,
-    /// Those with a path, by the program's folder.
+    /// Those of a file, by the program's folder.
     pub unknown_of: BTreeMap<String, u64>,
+    /// Those of which nothing is told: their bio came before the trace.
+    pub untold: u64,
     /// Pieces under one of several names.
     pub one_of_names: u64,
     pub renames: u64,
@@ -53,6 +57,21 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Fails if more is unknown than the kernel hides: programs that may be, and pieces of which nothing is told.
+    pub fn limit_unknown(&mut self, programs: &[&str]) {
+        for (program, count) in std::mem::take(&mut self.unknown_of) {
+            if !programs.contains(&program.as_str()) {
+                self.misattributed += count;
+                self.complain(format!("{count} pieces of {program} have no owner"));
+            }
+            self.unknown_of.insert(program, count);
+        }
+        if self.untold > UNTOLD_MAX {
+            self.misattributed += self.untold;
+            self.complain(format!("nothing is told of {} pieces", self.untold));
+        }
+    }
+
     /// An error if anything is wrong.
     pub fn outcome(&self) -> Outcome<String> {
         let told = format!(
@@ -147,7 +166,14 @@ impl Judge<'_> {
                 run.block_type == BlockType::Unknown && run.file.is_none() && run.cause.is_none();
             if is_unknown {
                 self.verdict.unknown += 1;
+                self.verdict.untold += 1;
                 is_judged = true;
+                if request.queued_ns.is_some() && !self.setting.is_partial {
+                    self.verdict.misattributed += 1;
+                    self.verdict.complain(format!(
+                        "nothing is told of a piece whose bio was seen: {request:?}"
+                    ));
+                }
                 continue;
             }
             let is_device =

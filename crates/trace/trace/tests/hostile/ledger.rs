@@ -194,16 +194,17 @@ pub fn key_of(file: &File) -> std::io::Result<FileKey> {
     if metadata.rdev() != 0 {
         return Ok((split(metadata.rdev()), 0, 0));
     }
+    let generation = generation_of(file).unwrap_or(0);
+    Ok((split(metadata.dev()), metadata.ino(), generation))
+}
+
+/// Generation of an open file, if its file system tells it.
+pub fn generation_of(file: &File) -> Option<u32> {
     let mut value: libc::c_long = 0;
     // SAFETY: the call writes at most a long to the address.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), GETVERSION, &raw mut value) };
     // Only 32 bits of it are written.
-    let generation = if answer == 0 {
-        u32::try_from(value & 0xFFFF_FFFF).unwrap_or(0)
-    } else {
-        0
-    };
-    Ok((split(metadata.dev()), metadata.ino(), generation))
+    (answer == 0).then(|| u32::try_from(value & 0xFFFF_FFFF).unwrap_or(0))
 }
 
 impl Ledger {

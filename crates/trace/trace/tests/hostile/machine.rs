@@ -19,8 +19,15 @@ const PAUSE: Duration = Duration::from_millis(15);
 pub struct Machine {
     // Unmounted before the disks.
     binds: Vec<Bind>,
+    places: Vec<Place>,
     disks: Vec<Disk>,
     bare: Option<Device>,
+}
+
+/// A mounted file system.
+struct Place {
+    root: PathBuf,
+    device: String,
 }
 
 struct Bind {
@@ -50,32 +57,61 @@ impl Drop for Bind {
 impl Machine {
     /// Makes the devices, or returns the missing requirement.
     pub fn make(file_systems: &[&FileSystem], with_device: bool, queue: u32) -> Outcome<Self> {
-        let mut machine = Self {
-            binds: Vec::new(),
-            disks: Vec::new(),
-            bare: None,
+        let disks: Vec<Disk> = file_systems
+            .iter()
+            .map(|one| Disk::make(one))
+            .collect::<Outcome<_>>()?;
+        let of_disk = |disk: &Disk| Place {
+            root: disk.mountpoint.clone(),
+            device: disk.device.name.clone(),
         };
-        for file_system in file_systems {
-            let disk = Disk::make(file_system)?;
-            let part = disk.mountpoint.join(PART);
-            std::fs::create_dir(&part).map_err(|error| failed("folder", error))?;
-            machine.disks.push(disk);
-            machine.binds.push(Bind::make(&part)?);
-        }
+        let mut machine = Self::of(disks.iter().map(of_disk).collect())?;
+        machine.disks = disks;
         if with_device {
             machine.bare = Some(Device::make()?);
         }
-        for device in machine.devices() {
+        machine.shorten(queue)?;
+        Ok(machine)
+    }
+
+    /// A file system that is mounted already.
+    pub fn mounted(root: &Path, device: &str, queue: u32) -> Outcome<Self> {
+        let machine = Self::of(vec![Place {
+            root: root.to_owned(),
+            device: device.to_owned(),
+        }])?;
+        machine.shorten(queue)?;
+        Ok(machine)
+    }
+
+    fn of(places: Vec<Place>) -> Outcome<Self> {
+        let mut binds = Vec::new();
+        for place in &places {
+            let part = place.root.join(PART);
+            std::fs::create_dir(&part).map_err(|error| failed("folder", error))?;
+            binds.push(Bind::make(&part)?);
+        }
+        Ok(Self {
+            binds,
+            places,
+            disks: Vec::new(),
+            bare: None,
+        })
+    }
+
+    /// Gives the devices' queues this many places.
+    fn shorten(&self, queue: u32) -> Outcome<()> {
+        for device in self.devices() {
             let name = device.trim_start_matches("/dev/");
             let setting = format!("/sys/block/{name}/queue/nr_requests");
             std::fs::write(&setting, queue.to_string()).map_err(|error| failed(&setting, error))?;
         }
-        Ok(machine)
+        Ok(())
     }
 
     pub fn devices(&self) -> impl Iterator<Item = &str> {
-        let disks = self.disks.iter().map(|disk| disk.device.name.as_str());
-        disks.chain(self.bare.iter().map(|device| device.name.as_str()))
+        let places = self.places.iter().map(|place| place.device.as_str());
+        places.chain(self.bare.iter().map(|device| device.name.as_str()))
     }
 
     /// Arguments of [`run_all`]: for each device its root, its bind mount or `-`, and the programs, separated by commas.
@@ -84,8 +120,8 @@ impl Machine {
         let raw: Vec<&str> = programs.iter().filter(of_device).copied().collect();
         let others: Vec<&str> = programs.iter().filter(|name| !of_device(name)).copied().collect();
         let mut arguments: Vec<OsString> = Vec::new();
-        for (disk, bind) in self.disks.iter().zip(&self.binds) {
-            arguments.push(disk.mountpoint.clone().into());
+        for (place, bind) in self.places.iter().zip(&self.binds) {
+            arguments.push(place.root.clone().into());
             arguments.push(bind.place.path().into());
             arguments.push(others.join(",").into());
         }

@@ -2,25 +2,25 @@
 //! what it did. See [`programs`], [`ledger`] and [`judge`].
 //!
 //! Without arguments: every case in a full run (TIDEGATE_FULL), some of them in a short one; words select cases by name.
-//! `program NAME FOLDER LEDGER SCALE [BIND]` is one of the programs. Full runs repeat each program's actions many times and run each alone, too.
+//! `program NAME FOLDER LEDGER SCALE [BIND]` is one of the programs, `here FOLDER DEVICE SCALE` runs all of them on a
+//! mounted file system (in the lab guest). Full runs repeat each program's actions many times and run each alone, too.
 
 #[path = "../ground_truth/disk.rs"]
 mod disk;
+mod guest;
 mod judge;
 mod ledger;
 mod machine;
 mod programs;
+#[path = "../ground_truth/recorded.rs"]
+mod recorded;
 
 use std::ffi::OsString;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 
-use results::block_trace::{Event, Request};
-use trace::block::{
-    CaptureError, CaptureSpec, Captured, DEFAULT_RING_BYTES, ItemOrder, Method, Sink, Target, capture,
-};
+use trace::block::{DEFAULT_RING_BYTES, Target};
 
 use crate::disk::FileSystem;
 use crate::judge::{Setting, Verdict, judge};
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["program", rest @ ..] => programs::run(rest),
+        ["here", folder, device, scale] => guest::here(folder, device, scale),
         ["all", ledger, scale, losing, folders @ ..] => {
             machine::run_all(ledger, scale, *losing == "losing", folders)
         }
@@ -166,6 +167,23 @@ fn all(words: &[&str]) -> Outcome<()> {
             Err(reason) => failures.push(format!("{}: {reason}", case.name)),
         }
     }
+    for kind in guest::FILE_SYSTEMS {
+        let name = format!("guest_{kind}");
+        if !filters.is_empty() && !filters.iter().any(|filter| name.contains(**filter)) {
+            continue;
+        }
+        if filters.is_empty() && testkit::left_to_full("the emulated guest takes minutes for its programs") {
+            continue;
+        }
+        match guest::run(kind) {
+            Ok(None) => {}
+            Ok(Some((count, told))) => {
+                requests += count;
+                say(&format!("{name}: ok, {told}"));
+            }
+            Err(reason) => failures.push(format!("{name}: {reason}")),
+        }
+    }
     say(&format!("{requests} requests compared, {wrong} wrong"));
     if failures.is_empty() {
         Ok(())
@@ -176,7 +194,6 @@ fn all(words: &[&str]) -> Outcome<()> {
 
 /// `None`: left out, and the reason is printed.
 fn run(case: &Case) -> Outcome<Option<Verdict>> {
-    let scale = if testkit::is_full() { FULL_SCALE } else { 1 };
     let known = |name: &&'static str| {
         let mut readable = disk::FILE_SYSTEMS.iter().filter(|one| !one.is_encrypted);
         readable.find(|one| one.name == *name)
@@ -189,6 +206,40 @@ fn run(case: &Case) -> Outcome<Option<Verdict>> {
             return Ok(None);
         }
     };
+    let means = Means {
+        scale: if testkit::is_full() { FULL_SCALE } else { 1 },
+        has_generations: file_systems.iter().all(|one| one.has_generations),
+        has_direct: !case
+            .file_systems
+            .iter()
+            .any(|name| ["ext4_data_journal", "btrfs"].contains(name)),
+        may_be_unknown: if case.file_systems.contains(&"btrfs") {
+            ON_BTRFS
+        } else {
+            MAPPED
+        },
+    };
+    run_on(&machine, case, means)
+}
+
+/// Circumstances of a run.
+#[derive(Clone, Copy, Debug)]
+struct Means {
+    /// Factor of the programs' actions.
+    scale: u64,
+    has_generations: bool,
+    has_direct: bool,
+    /// Programs whose pages may have no sure writer.
+    may_be_unknown: &'static [&'static str],
+}
+
+/// Stores to pages that several processes have mapped.
+const MAPPED: &[&str] = &["mapped"];
+/// On btrfs the kernel does not tell of write calls to pages that are dirty already.
+const ON_BTRFS: &[&str] = &["mapped", "inherited", "grouped", "linked", "renamed"];
+
+/// Runs the programs of a case on these devices, and judges their trace.
+fn run_on(machine: &Machine, case: &Case, means: Means) -> Outcome<Option<Verdict>> {
     let ledger = disk::ledger("hostile")?;
     let mut command: Vec<OsString> = vec![
         std::env::current_exe()
@@ -196,20 +247,21 @@ fn run(case: &Case) -> Outcome<Option<Verdict>> {
             .into(),
         "all".into(),
         ledger.path().into(),
-        scale.to_string().into(),
+        means.scale.to_string().into(),
         if case.is_losing { "losing" } else { "-" }.into(),
     ];
     command.extend(machine.arguments(&case.programs));
-    let Some((trace, captured)) = traced(
-        &machine,
-        command,
-        if case.is_losing {
-            SMALL_RING
-        } else {
-            DEFAULT_RING_BYTES
-        },
-    )?
-    else {
+    let devices = machine.devices();
+    let targets = devices
+        .map(|device| Target::Device(PathBuf::from(device)))
+        .collect();
+    let ring_bytes = if case.is_losing {
+        SMALL_RING
+    } else {
+        DEFAULT_RING_BYTES
+    };
+    let spec = recorded::spec(targets, command, ring_bytes, "hostile programs");
+    let Some((trace, captured)) = recorded::record(&spec)? else {
         return Ok(None);
     };
     let lost = captured.header.lost_records;
@@ -226,15 +278,15 @@ fn run(case: &Case) -> Outcome<Option<Verdict>> {
         .ok_or("the trace has no start")?;
     let setting = Setting {
         start,
-        has_generations: file_systems.iter().all(|one| one.has_generations),
-        has_direct: !case
-            .file_systems
-            .iter()
-            .any(|name| ["ext4_data_journal", "btrfs"].contains(name)),
+        has_generations: means.has_generations,
+        has_direct: means.has_direct,
         is_partial,
     };
     let ledger = Ledger::read(ledger.path())?;
-    let verdict = judge(&trace.requests, &trace.events, &ledger, setting);
+    let mut verdict = judge(&trace.requests, &trace.events, &ledger, setting);
+    if !is_partial {
+        verdict.limit_unknown(means.may_be_unknown);
+    }
     if case.programs.iter().any(|program| program.ends_with("nowait")) {
         say(&format!(
             "{}: {} were refused",
@@ -242,59 +294,4 @@ fn run(case: &Case) -> Outcome<Option<Verdict>> {
         ));
     }
     Ok(Some(verdict))
-}
-
-/// Runs a command under the tracer. `None` if tracing is forbidden, which is printed.
-fn traced(
-    machine: &Machine,
-    command: Vec<OsString>,
-    ring_bytes: u64,
-) -> Outcome<Option<(InMemory, Captured)>> {
-    let spec = CaptureSpec {
-        targets: machine
-            .devices()
-            .map(|device| Target::Device(PathBuf::from(device)))
-            .collect(),
-        method: Method::Bpf,
-        ring_bytes,
-        count_calls: false,
-        driver_commands: true,
-        command,
-        duration: None,
-        sync_at_end: true,
-        order: ItemOrder::ByTime,
-        host: None,
-        source: "hostile programs".to_owned(),
-    };
-    let mut trace = InMemory::default();
-    match capture(&spec, &AtomicBool::new(false), &mut trace) {
-        Ok(captured) if captured.command_status.is_some_and(|status| status.success()) => {
-            Ok(Some((trace, captured)))
-        }
-        Ok(captured) => Err(format!("the programs failed: {:?}", captured.command_status)),
-        Err(CaptureError::Forbidden { reason }) => {
-            testkit::report_left_out(reason);
-            Ok(None)
-        }
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// A trace kept in memory.
-#[derive(Debug, Default)]
-struct InMemory {
-    requests: Vec<Request>,
-    events: Vec<Event>,
-}
-
-impl Sink for InMemory {
-    fn request(&mut self, request: &Request) -> std::io::Result<()> {
-        self.requests.push(request.clone());
-        Ok(())
-    }
-
-    fn event(&mut self, event: &Event) -> std::io::Result<()> {
-        self.events.push(event.clone());
-        Ok(())
-    }
 }
