@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, EventKind, TraceHeader, TracedDevice};
+use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, EventKind, Limitation, TraceHeader, TracedDevice};
 
 use super::attribution::Attribution;
 use super::device;
@@ -71,11 +71,14 @@ pub fn capture(spec: &CaptureSpec, stop: &AtomicBool, sink: &mut dyn Sink) -> Re
     };
     // Before the programs start, as scanning the names reads from the devices.
     let mut attribution = Attribution::default();
-    for device in &devices {
-        seed(&mut attribution, device);
-    }
+    let unseen: Vec<Limitation> = devices
+        .iter()
+        .filter_map(|device| seed(&mut attribution, device))
+        .collect();
     let source = Source::start(spec.method, &setup, &devices)?;
-    Session::new(spec, devices, source, attribution).run(stop, sink)
+    let mut session = Session::new(spec, devices, source, attribution);
+    session.header.limitations.extend(unseen);
+    session.run(stop, sink)
 }
 
 fn resolve(spec: &CaptureSpec) -> Result<Vec<TracedDevice>, CaptureError> {
@@ -284,7 +287,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds the renames of which the kernel has notified since.
+    /// Adds renames of which the kernel has notified.
     fn take_renames(&mut self) {
         let Some(renames) = &mut self.renames else {
             return;
@@ -342,7 +345,12 @@ impl<'a> Session<'a> {
 
     fn finish(&mut self, sink: &mut dyn Sink) -> Result<(), CaptureError> {
         let counters = self.source.counters()?;
-        self.take_renames();
+        if let Some(renames) = &mut self.renames {
+            renames.stop();
+        }
+        while self.renames.as_ref().is_some_and(|renames| !renames.is_drained) {
+            self.take_renames();
+        }
         self.joiner.finish();
         while let Some(item) = self.joiner.next_of_rest() {
             self.hand_on(item, sink)?;
@@ -371,7 +379,9 @@ impl<'a> Session<'a> {
             };
             self.hand_on(Item::Event(Box::new(lost)), sink)?;
         }
-        let limitations = limitations::at_end(&counters, self.joiner.untold, &self.joiner.attribution);
+        let dropped = self.renames.as_ref().map_or(0, |renames| renames.dropped);
+        let limitations =
+            limitations::at_end(&counters, dropped, self.joiner.untold, &self.joiner.attribution);
         self.header.limitations.extend(limitations);
         Ok(())
     }

@@ -18,7 +18,6 @@ impl Notifier {
         let flags = libc::FAN_CLASS_NOTIF
             | libc::FAN_CLOEXEC
             | libc::FAN_NONBLOCK
-            | libc::FAN_UNLIMITED_QUEUE
             | libc::FAN_REPORT_DFID_NAME_TARGET;
         let event_flags = libc::c_uint::try_from(libc::O_RDONLY | libc::O_CLOEXEC).unwrap_or(0);
         // SAFETY: the call takes two numbers.
@@ -39,6 +38,13 @@ impl Notifier {
         } else {
             Err(io::Error::last_os_error())
         }
+    }
+
+    /// Removes all marks: no further events arrive.
+    pub(crate) fn stop(&self) {
+        let flags = libc::FAN_MARK_FLUSH | libc::FAN_MARK_FILESYSTEM;
+        // SAFETY: the path is a text that ends with 0.
+        let _ = unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, 0, libc::AT_FDCWD, c"/".as_ptr()) };
     }
 
     /// Reads waiting events: their bytes, whole events only; 0 if there are none.

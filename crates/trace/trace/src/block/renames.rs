@@ -1,7 +1,10 @@
 //! Renames of files and folders on the traced file systems, as the kernel notifies of them (fanotify, `FAN_RENAME`).
 //!
 //! A file that is seen under another path was not necessarily renamed: it may have several names, and a folder above it
-//! may have moved. So renames come only from here. An event has the time at which it was read, at most some 20 ms late.
+//! may have moved. So renames come only from here. An event has the time at which it was read, usually at most 20 ms late.
+//!
+//! Programs may rename faster than a path is looked up: a call reads for a limited time, and the kernel drops renames
+//! beyond the limit of its queue, which is counted.
 //!
 //! No mountpoint stays open: the traced program may unmount it.
 
@@ -24,6 +27,10 @@ const RESCAN: Duration = Duration::from_secs(1);
 /// Bytes of the buffer for events; the longest has about 1 KiB.
 const BUFFER: usize = 64 << 10;
 const METADATA_BYTES: usize = 24;
+/// Time after which a call reads no further events.
+const SHARE: Duration = Duration::from_millis(10);
+/// `FAN_Q_OVERFLOW`.
+const OVERFLOW: u64 = 0x4000;
 /// `FAN_EVENT_INFO_TYPE_FID` and `FAN_EVENT_INFO_TYPE_NEW_DFID_NAME`.
 const RENAMED_FILE: u8 = 1;
 const NEW_NAME: u8 = 12;
@@ -52,6 +59,10 @@ pub(crate) struct Renames {
     watched: HashSet<DeviceNumber>,
     scanned: Instant,
     buffer: Vec<u8>,
+    /// Number of times that the kernel dropped renames.
+    pub dropped: u64,
+    /// The last call of [`Renames::read`] found no further events.
+    pub is_drained: bool,
 }
 
 impl Renames {
@@ -68,6 +79,8 @@ impl Renames {
             watched: HashSet::new(),
             scanned: Instant::now(),
             buffer: vec![0; BUFFER],
+            dropped: 0,
+            is_drained: false,
         };
         renames.scan().map_err(limitation)?;
         Ok(renames)
@@ -99,20 +112,31 @@ impl Renames {
         }
     }
 
-    /// The renames since the last call.
+    /// The renames since the last call, or some of them if there are many.
     pub(crate) fn read(&mut self) -> Vec<Renamed> {
-        if self.scanned.elapsed() > RESCAN {
+        let now = Instant::now();
+        if now.duration_since(self.scanned) > RESCAN {
             let _ = self.scan();
         }
         let mut renamed = Vec::new();
-        loop {
+        while now.elapsed() < SHARE {
             let count = self.notifier.read(&mut self.buffer).unwrap_or(0);
-            if count == 0 {
-                return renamed;
+            self.is_drained = count == 0;
+            if self.is_drained {
+                break;
             }
             let events = events(&self.buffer[..count]);
+            let dropped = events.iter().filter(|event| event.is_overflow).count();
             renamed.extend(events.iter().filter_map(|event| self.resolve(event)));
+            self.dropped += u64::try_from(dropped).unwrap_or(0);
         }
+        renamed
+    }
+
+    /// Watches no longer: what is read from here on was made before.
+    pub(crate) fn stop(&mut self) {
+        self.notifier.stop();
+        self.is_drained = false;
     }
 
     fn resolve(&self, event: &Event<'_>) -> Option<Renamed> {
@@ -206,6 +230,8 @@ struct Named<'a> {
 #[derive(Debug, PartialEq, Eq)]
 struct Event<'a> {
     pid: u32,
+    /// Stands for renames that the kernel dropped.
+    is_overflow: bool,
     new_name: Option<Named<'a>>,
     file: Option<Named<'a>>,
 }
@@ -224,9 +250,11 @@ fn event(bytes: &[u8]) -> Option<(Event<'_>, &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
     let (whole, rest) = bytes.split_at_checked(length)?;
     let pid = i32::from_ne_bytes(whole.get(20..METADATA_BYTES)?.try_into().ok()?);
+    let mask = u64::from_ne_bytes(whole.get(8..16)?.try_into().ok()?);
     let metadata = usize::from(u16::from_ne_bytes(whole.get(6..8)?.try_into().ok()?));
     let mut event = Event {
         pid: u32::try_from(pid).unwrap_or(0),
+        is_overflow: mask & OVERFLOW != 0,
         new_name: None,
         file: None,
     };
@@ -303,6 +331,17 @@ mod tests {
         let device = DeviceNumber { major: 7, minor: 0 };
         let file = identity(events[1].file.as_ref().unwrap().handle, device).unwrap();
         assert_eq!((file.inode, file.generation), (5, 6));
+    }
+
+    #[test]
+    fn events_that_the_kernel_dropped_are_told_by_one_without_a_file() {
+        let mut bytes = rename(41);
+        bytes.truncate(METADATA_BYTES);
+        bytes[..4].copy_from_slice(&u32::try_from(METADATA_BYTES).unwrap().to_ne_bytes());
+        bytes[8..16].copy_from_slice(&OVERFLOW.to_ne_bytes());
+        bytes.extend(rename(42));
+        let overflows: Vec<bool> = events(&bytes).iter().map(|event| event.is_overflow).collect();
+        assert_eq!(overflows, [true, false]);
     }
 
     #[test]

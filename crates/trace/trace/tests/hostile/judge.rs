@@ -8,7 +8,7 @@
 //!
 //! Requests whose owner is not told say so by their quality; they are counted, and a case limits them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use results::block_trace::{BlockType, CauseQuality, Event, EventKind, IoMode, Operation, Request, Run};
 
@@ -18,7 +18,7 @@ use crate::ledger::{Act, Action, FileKey, Ledger, Window};
 const PAGE: u64 = 4096;
 /// Differences between the clocks of trace and ledger, and between a call and its request, ns.
 const SLACK: u64 = 300_000;
-/// Maximum number of pieces of which nothing is told: those that the mount left in flight.
+/// Maximum number of pieces of which nothing is told: what ext4 initialises after the mount, and what that left in flight.
 const UNTOLD_MAX: u64 = 64;
 /// Maximum number of complaints shown; the total is printed.
 const SHOWN: usize = 4;
@@ -45,7 +45,7 @@ pub struct Verdict {
     pub unknown: u64,
     /// Those of a file, by the program's folder.
     pub unknown_of: BTreeMap<String, u64>,
-    /// Those of which nothing is told: their bio came before the trace.
+    /// Those of which nothing is told: the kernel's own, and those whose bio came before the trace.
     pub untold: u64,
     /// Pieces under one of several names.
     pub one_of_names: u64,
@@ -121,6 +121,8 @@ impl Piece<'_> {
 type Complaint = Result<(), (bool, String)>;
 
 struct Judge<'a> {
+    /// The programs' processes.
+    pids: HashSet<u32>,
     requests: &'a [Request],
     ledger: &'a Ledger,
     setting: Setting,
@@ -133,7 +135,9 @@ struct Judge<'a> {
 
 /// Compares a trace with the ledger.
 pub fn judge(requests: &[Request], events: &[Event], ledger: &Ledger, setting: Setting) -> Verdict {
+    let actions = ledger.actions.values().flatten();
     let mut judge = Judge {
+        pids: actions.map(|action| action.pid).collect(),
         requests,
         ledger,
         setting,
@@ -168,11 +172,13 @@ impl Judge<'_> {
                 self.verdict.unknown += 1;
                 self.verdict.untold += 1;
                 is_judged = true;
-                if request.queued_ns.is_some() && !self.setting.is_partial {
+                // The kernel's own writers (ext4lazyinit) are no programs.
+                let submitter = request.submitter.as_ref().map(|process| process.pid);
+                let is_of_program = submitter.is_some_and(|pid| self.pids.contains(&pid));
+                if is_of_program && !self.setting.is_partial {
                     self.verdict.misattributed += 1;
-                    self.verdict.complain(format!(
-                        "nothing is told of a piece whose bio was seen: {request:?}"
-                    ));
+                    let text = format!("nothing is told of a program's own piece: {request:?}");
+                    self.verdict.complain(text);
                 }
                 continue;
             }

@@ -109,6 +109,11 @@ impl Machine {
         Ok(())
     }
 
+    /// The mountpoints.
+    pub fn roots(&self) -> impl Iterator<Item = &Path> {
+        self.places.iter().map(|place| place.root.as_path())
+    }
+
     pub fn devices(&self) -> impl Iterator<Item = &str> {
         let places = self.places.iter().map(|place| place.device.as_str());
         places.chain(self.bare.iter().map(|device| device.name.as_str()))

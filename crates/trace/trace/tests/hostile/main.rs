@@ -14,6 +14,7 @@ mod machine;
 mod programs;
 #[path = "../ground_truth/recorded.rs"]
 mod recorded;
+mod storm;
 
 use std::ffi::OsString;
 use std::io::{Write, stdout};
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["program", rest @ ..] => programs::run(rest),
+        ["storm", number, folder] => storm::rename(number, folder),
         ["here", folder, device, scale] => guest::here(folder, device, scale),
         ["all", ledger, scale, losing, folders @ ..] => {
             machine::run_all(ledger, scale, *losing == "losing", folders)
@@ -165,6 +167,14 @@ fn all(words: &[&str]) -> Outcome<()> {
                 }
             }
             Err(reason) => failures.push(format!("{}: {reason}", case.name)),
+        }
+    }
+    if filters.is_empty() || filters.iter().any(|filter| "storm".contains(**filter)) {
+        let ext4 = disk::FILE_SYSTEMS.first().ok_or("no file system")?;
+        match storm::run(ext4) {
+            Ok(None) => {}
+            Ok(Some(told)) => say(&format!("storm: ok, {told}")),
+            Err(reason) => failures.push(format!("storm: {reason}")),
         }
     }
     for kind in guest::FILE_SYSTEMS {

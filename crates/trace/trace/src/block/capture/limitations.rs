@@ -7,7 +7,12 @@ use crate::block::joiner::Untold;
 use crate::block::record::Counters;
 
 /// Limitations by the counters of the source, the joiner and the attribution.
-pub(super) fn at_end(counters: &Counters, untold: Untold, known: &Attribution) -> Vec<Limitation> {
+pub(super) fn at_end(
+    counters: &Counters,
+    dropped_renames: u64,
+    untold: Untold,
+    known: &Attribution,
+) -> Vec<Limitation> {
     let limitation = |what: &str, why: String| Limitation {
         what: what.to_owned(),
         why,
@@ -28,6 +33,14 @@ pub(super) fn at_end(counters: &Counters, untold: Untold, known: &Attribution) -
             format!(
                 "{} completed in an interrupt while the tracer was told of another completion",
                 counters.unseen
+            ),
+        ));
+    }
+    if dropped_renames > 0 {
+        limitations.push(limitation(
+            "some renames of files",
+            format!(
+                "the kernel dropped some {dropped_renames} times, as more were made than are read in time"
             ),
         ));
     }

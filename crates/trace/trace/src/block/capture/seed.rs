@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use results::block_trace::TracedDevice;
+use results::block_trace::{Limitation, TracedDevice};
 use results::shown;
 
 use crate::block::attribution::Attribution;
@@ -14,8 +14,9 @@ use crate::block::regions::regions;
 /// Maximum number of names that the scan visits.
 const MAX_SEEDS: usize = 200_000;
 
-/// Scans paths on the mounted file systems of a device, for files whose directory entry the kernel has dropped.
-pub(super) fn seed(attribution: &mut Attribution, device: &TracedDevice) {
+/// Scans paths on the mounted file systems of a device, for files whose directory entry the kernel has dropped. The
+/// limitation if there are too many.
+pub(super) fn seed(attribution: &mut Attribution, device: &TracedDevice) -> Option<Limitation> {
     let mut left = MAX_SEEDS;
     for mount in device::mounts_on(device) {
         for region in regions(&mount.mountpoint, mount.device) {
@@ -30,7 +31,10 @@ pub(super) fn seed(attribution: &mut Attribution, device: &TracedDevice) {
         while let Some((folder, path)) = folders.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
                 if left == 0 {
-                    return;
+                    return Some(Limitation {
+                        what: "names of some files from before the trace".to_owned(),
+                        why: format!("{} has more than {MAX_SEEDS} names", device.name),
+                    });
                 }
                 left -= 1;
                 let Ok(metadata) = entry.metadata() else {
@@ -51,4 +55,5 @@ pub(super) fn seed(attribution: &mut Attribution, device: &TracedDevice) {
             }
         }
     }
+    None
 }
