@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vfs::{
-    CopyRange, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino, NewNode, Privileges, RenameFlags,
-    SeekFrom, SetAttr, SetTime, Timestamp, XattrFlags,
+    CopyRange, FallocateMode, FileKind, FileSystem, FsError, FsResult, Handle, Ino, NewNode, Privileges,
+    RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, XattrFlags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -390,12 +390,17 @@ impl Dispatcher {
     /// A SETATTR without attributes: under HANDLE_KILLPRIV_V2 the kernel sends it before a write that it does itself
     /// (passthrough) to a file with setuid or setgid. The caller has no `CAP_FSETID`, and the bits must be cleared
     /// before the data is written.
+    ///
+    /// A `chown` that changes nothing sends the same request, by any user and without a check: it clears the bits of no
+    /// other user's file, and of no folder. Writes that are not the kernel's own clear the bits themselves.
     fn drop_privilege_bits(&self, request: &Request) -> FsResult<vfs::Attr> {
         let ino = request.ino();
         let attr = self.file_system.getattr(ino, None)?;
         let privileges = privileges_if(true, request);
         let mode = privileges.left_of(attr.mode, attr.gid);
-        if mode == attr.mode {
+        let uid = request.header.uid;
+        let may_clear = [0, attr.uid].contains(&uid) || self.inodes.may_be_written(ino);
+        if mode == attr.mode || attr.kind() != FileKind::Regular || !may_clear {
             return Ok(attr);
         }
         let change = SetAttr {

@@ -41,6 +41,19 @@ struct OpenFiles {
     /// Under passthrough: an open file may be mapped for writing. Such changes bypass both this process and the
     /// kernel's cached attributes.
     may_be_mapped: bool,
+    /// Under passthrough: a file was opened for writing, which the kernel does itself.
+    may_be_written: bool,
+}
+
+/// Use of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It is only read.
+    Reads,
+    /// It is only written.
+    Writes,
+    /// It is read and written, so that it can be mapped for writing.
+    Maps,
 }
 
 /// Passthrough settings of an open file for the kernel.
@@ -79,7 +92,7 @@ impl InodeStates {
     pub fn open(
         &self,
         ino: Ino,
-        may_be_mapped: bool,
+        used: Use,
         backing: impl FnOnce() -> Option<Arc<OwnedFd>>,
     ) -> Option<Passthrough> {
         let registrar = self.registrar.as_ref()?;
@@ -92,13 +105,22 @@ impl InodeStates {
                 count: 0,
                 backing: backing().and_then(|file| registrar.register(file.as_fd())),
                 may_be_mapped: false,
+                may_be_written: false,
             });
         open.count += 1;
-        open.may_be_mapped |= may_be_mapped && open.backing.is_some();
+        open.may_be_mapped |= used == Use::Maps && open.backing.is_some();
+        open.may_be_written |= used != Use::Reads && open.backing.is_some();
         open.backing.as_ref().map(|backing| Passthrough {
             backing_id: backing.id(),
             close_may_fail: backing.close_may_fail(),
         })
+    }
+
+    /// Whether the kernel may write to the file itself: it is open for writing under passthrough.
+    pub fn may_be_written(&self, ino: Ino) -> bool {
+        let shard = self.shard(ino);
+        let open = shard.get(&ino).and_then(|state| state.open.as_ref());
+        open.is_some_and(|open| open.may_be_written)
     }
 
     /// Counts one open file of `ino` fewer.
@@ -239,9 +261,9 @@ mod tests {
     #[test]
     fn the_mode_of_the_first_open_file_holds_until_the_last_is_released() {
         let states = refusing();
-        assert_eq!(states.open(Ino(5), true, offer), None);
+        assert_eq!(states.open(Ino(5), Use::Maps, offer), None);
         let not_asked = || panic!("the kernel was asked a second time for an open inode");
-        assert_eq!(states.open(Ino(5), true, not_asked), None);
+        assert_eq!(states.open(Ino(5), Use::Maps, not_asked), None);
         assert!(
             !states.tell(Ino(5), &attr(libc::S_IFREG)),
             "no mapping bypasses the daemon"
@@ -249,7 +271,7 @@ mod tests {
         states.release(Ino(5));
         states.release(Ino(5));
         let mut asked = false;
-        states.open(Ino(5), false, || {
+        states.open(Ino(5), Use::Reads, || {
             asked = true;
             None
         });
@@ -261,7 +283,7 @@ mod tests {
     fn nothing_is_kept_of_files_that_were_open_once() {
         let states = refusing();
         for number in 0..100_000 {
-            states.open(Ino(number), false, || None);
+            states.open(Ino(number), Use::Reads, || None);
         }
         for number in 0..100_000 {
             states.release(Ino(number));

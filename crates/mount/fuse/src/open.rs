@@ -5,6 +5,7 @@ use vfs::{Handle, Ino, NewNode, OpenFlags, Opened};
 use crate::abi::{CreateIn, EntryOut, OPEN_KILL_SUIDGID, OpenIn, OpenOut, fopen, opcode};
 use crate::config::DirectIo;
 use crate::dispatch::{Dispatcher, privileges_if, put};
+use crate::inode_states::Use;
 use crate::reply::entry_out;
 use crate::request::{Request, take_name};
 
@@ -16,7 +17,7 @@ impl Dispatcher {
         let privileges = privileges_if(args.open_flags & OPEN_KILL_SUIDGID != 0, request);
         let opened = self.file_system.open(request.ino(), flags, privileges)?;
         let reply = self.open_out(request.ino(), opened, flags);
-        if reply.open_flags & fopen::PASSTHROUGH != 0 && may_map_for_writing(flags) {
+        if reply.open_flags & fopen::PASSTHROUGH != 0 && use_of(flags) == Use::Maps {
             // Attributes sent before this open carry a longer validity than is now allowed.
             (self.forget_attributes)(request.ino());
         }
@@ -58,7 +59,7 @@ impl Dispatcher {
         // A file that is only read has nothing to flush at close; a written one only needs a FLUSH if the host's close
         // may fail.
         let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
-        if let Some(file) = self.inodes.open(ino, may_map_for_writing(flags), backing) {
+        if let Some(file) = self.inodes.open(ino, use_of(flags), backing) {
             open_flags |= fopen::PASSTHROUGH;
             if !file.close_may_fail {
                 open_flags |= fopen::NOFLUSH;
@@ -104,7 +105,11 @@ impl Dispatcher {
     }
 }
 
-/// True if a shared writable mapping is possible, which takes a descriptor that reads and writes.
-fn may_map_for_writing(flags: OpenFlags) -> bool {
-    flags.reads() && flags.writes()
+/// A shared writable mapping takes a descriptor that reads and writes.
+fn use_of(flags: OpenFlags) -> Use {
+    match (flags.reads(), flags.writes()) {
+        (true, true) => Use::Maps,
+        (false, true) => Use::Writes,
+        (_, false) => Use::Reads,
+    }
 }

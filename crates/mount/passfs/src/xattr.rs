@@ -21,6 +21,7 @@ const SMALL_BYTES: usize = 512;
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 /// Both ACLs of a file.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 /// File capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -41,7 +42,8 @@ impl PassFs {
         let flags = HostFlags::from_bits_retain(flags.0.cast_unsigned());
         let fd = inode.fd()?;
         rustix::fs::setxattr(proc_path(fd.as_fd()), name, value, flags).map_err(errno)?;
-        if clear_setgid {
+        // The kernel asks for it with a default ACL too, which changes no mode.
+        if clear_setgid && name == ACCESS_ACL {
             let mode = u32::from(stat(&fd)?.stx_mode);
             if mode & libc::S_ISGID != 0 {
                 change_mode(inode.kind, fd.as_fd(), mode & !libc::S_ISGID)?;

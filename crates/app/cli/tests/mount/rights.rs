@@ -285,3 +285,29 @@ fn a_file_that_changes_its_owner_gets_no_rights_from_the_former_one_meanwhile() 
         assert_eq!(wins, 0, "of {turns} turns, beside {changes} changes");
     });
 }
+
+/// For a `chown` that changes nothing the kernel sends what it sends before a write to a setuid file.
+#[test]
+fn a_change_of_nothing_clears_no_bit_of_another_user_s_file_or_of_a_folder() {
+    shared(|source, mount| {
+        for (name, owner) in [("of root", 0), ("own", NOBODY)] {
+            fs::write(source.join(name), "program").unwrap();
+            chown(source.join(name), Some(owner), Some(owner)).unwrap();
+            fs::set_permissions(source.join(name), PermissionsExt::from_mode(0o6755)).unwrap();
+        }
+        let folder = source.join("folder");
+        fs::create_dir(&folder).unwrap();
+        chown(&folder, Some(NOBODY), Some(GROUP)).unwrap();
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o2777)).unwrap();
+        chown(mount.join("folder"), None, None).unwrap();
+        in_a_thread_of_nobody(|| {
+            for name in ["of root", "own", "folder"] {
+                let _may_be_refused = chown(mount.join(name), None, None);
+            }
+            let default = "system.posix_acl_default";
+            lsetxattr(mount.join("folder"), default, &acl(), XattrFlags::empty()).unwrap();
+        });
+        let modes = ["of root", "own", "folder"].map(|name| rights(&source.join(name)).0);
+        assert_eq!(modes, [0o6755, 0o755, 0o2777], "{modes:?}");
+    });
+}
