@@ -8,7 +8,7 @@ mod support {
 }
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -66,6 +66,27 @@ fn an_archive_has_a_name_once() {
         let names = bench.names_in_archive("archive.tar");
         assert_eq!(names, ["./", &format!("./{link}")], "{told}");
     }
+}
+
+/// A reader that does not know sparse files writes their content under the name in the header.
+#[test]
+fn a_sparse_file_is_not_below_a_link_for_any_reader() {
+    let bench = Bench::new();
+    let tree = bench.path("tree");
+    fs::create_dir(bench.path("victim")).expect("made");
+    symlink(bench.path("victim"), tree.join("GNUSparseFile.0")).expect("made");
+    let sparse = fs::File::create(tree.join("sparse")).expect("made");
+    sparse.write_all_at(b"end", 100_000).expect("written");
+    bench.make_volume();
+    bench.ends(0, "ubifs extract volume --tar archive.tar");
+    let raw = fs::read(bench.path("archive.tar")).expect("it was made");
+    let has = |name: &[u8]| raw.windows(name.len()).any(|found| found == name);
+    assert!(has(b"./GNUSparseFile.1/content") && !has(b"./GNUSparseFile.0/content"));
+    assert!(
+        bench
+            .names_in_archive("archive.tar")
+            .contains(&"./sparse".to_owned())
+    );
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use results::shown;
 use tar::{Builder, EntryType, Header};
-use ubifs::Ubifs;
 use ubifs::format::{EntryKind, InodeNumber};
+use ubifs::{Ubifs, UbifsError};
 
 use super::Losses;
 use super::content::{Run, RunReader, runs};
@@ -22,6 +22,8 @@ use crate::output::to_output;
 
 /// Size of the name and link target fields of a header; longer ones go to PAX records only.
 const NAME_BYTES: usize = 100;
+/// Names that are tried for the folder of sparse files.
+const SPARSE_NAMES_MAX: u64 = 10_000;
 /// Block size of an archive.
 const TAR_BLOCK: usize = 512;
 
@@ -40,6 +42,7 @@ pub fn write(
             budget,
             builder: Builder::new(out),
             first_names: HashMap::new(),
+            sparse_name: sparse_name(ubifs, start),
         };
         walk(ubifs, start, losses, &mut |visited, losses| {
             check_stop(budget)?;
@@ -89,6 +92,22 @@ struct Archive<'a, W: Write> {
     builder: Builder<W>,
     /// First name of each file. Kept for all files, because the link count of an image can't be trusted.
     first_names: HashMap<InodeNumber, Vec<u8>>,
+    /// Name of sparse files for readers that don't know them.
+    sparse_name: Vec<u8>,
+}
+
+/// A name in a folder that the image lacks: as a link, the image's one could lead such a reader elsewhere.
+fn sparse_name(ubifs: &Ubifs, start: Named) -> Vec<u8> {
+    let folder = |number: u64| format!("GNUSparseFile.{number}");
+    let is_free = |number: &u64| {
+        matches!(
+            ubifs.lookup(start.inode, folder(*number).as_bytes()),
+            Err(UbifsError::NoName { .. })
+        )
+    };
+    // Any number in a folder that can't be read: it has no other names then.
+    let number = (0..SPARSE_NAMES_MAX).find(is_free).unwrap_or(SPARSE_NAMES_MAX);
+    format!("./{}/content", folder(number)).into_bytes()
 }
 
 impl<W: Write> Archive<'_, W> {
@@ -159,7 +178,7 @@ impl<W: Write> Archive<'_, W> {
                 "GNU.sparse.realsize".to_owned(),
                 inode.size_bytes.to_string().into_bytes(),
             ));
-            put_name(&mut header, &mut records, b"./GNUSparseFile.0/content");
+            put_name(&mut header, &mut records, &self.sparse_name);
             sparse_map(&runs, inode.size_bytes)
         } else {
             put_name(&mut header, &mut records, &name);

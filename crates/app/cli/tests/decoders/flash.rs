@@ -320,7 +320,7 @@ fn array_with_parity() -> Decoder<'static> {
     let own = BLOCK_BYTES * usize::try_from(BLOCKS).expect("few");
     let use_all = |opened: &array::Array<Chip>| {
         let volume = opened.volume();
-        for leb in (0..volume.geometry().lebs.min(40)).map(Leb) {
+        for leb in (0..volume.geometry().lebs.min(12)).map(Leb) {
             let mut page = vec![0; 1024];
             // Errors are fine; only a panic is not.
             let _ = volume.read(leb, 0, &mut page);
