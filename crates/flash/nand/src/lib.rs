@@ -7,16 +7,19 @@
 //! - [`load`] and [`dump`]: write images to chips and back.
 //! - [`RealTime`]: adapter that sleeps until the real clock reaches a chip's virtual clock.
 //! - [`MtdNand`]: a real chip, accessed by the ioctls of `/dev/mtdN`.
+//! - [`ecc`]: codes and layouts of dumps with OOB areas, found by trial, and their corrected data.
 //!
 //! This crate contains no array (`array`), and knows nothing about the stored data (`ubi`). Only [`RealTime`] and
 //! [`MtdNand`] read a clock; all randomness comes from the seed of a [`FaultModel`].
 //!
-//! The files of a simulated chip are specified in `docs/formats/nand-image.md`, the assumptions in
+//! The files of a simulated chip are specified in `docs/formats/nand-image.md`, ECC in `docs/formats/nand-ecc.md`, the
+//! assumptions in
 //! `docs/reference/media.md`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod block;
+pub mod ecc;
 mod file;
 mod hamming;
 mod image;
