@@ -122,7 +122,7 @@ pub fn carry(
     if refused > 0 {
         written
             .left_out
-            .insert("items with numbers beyond 2^63 - 1", refused);
+            .insert("items with numbers too large for their columns", refused);
     }
     Ok(written)
 }

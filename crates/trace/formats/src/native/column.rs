@@ -156,6 +156,22 @@ impl Number {
     }
 }
 
+impl Number {
+    /// The number in a row of the batch, if it is not null; at most `most`.
+    pub fn up_to_where_known(&self, row: usize, most: u64) -> Result<Option<u64>, TableProblem> {
+        let value = self.number_where_known(row)?;
+        if let Some(value) = value.filter(|value| *value > most) {
+            return Err(self.wrong(row, format!("expected at most {most}, found {value}")));
+        }
+        Ok(value)
+    }
+
+    /// The number in a row of the batch; at most `most`.
+    pub fn number_up_to(&self, row: usize, most: u64) -> Result<u64, TableProblem> {
+        self.up_to_where_known(row, most)?.ok_or_else(|| self.empty(row))
+    }
+}
+
 pub fn wrong_value(column: &'static str, row: usize, problem: String) -> TableProblem {
     let row = u64::try_from(row).unwrap_or(u64::MAX);
     TableProblem::Value { row, column, problem }

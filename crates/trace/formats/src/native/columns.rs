@@ -7,6 +7,7 @@
 //! - Integers are signed, of 32 or 64 bits: Spark has no unsigned ones. Larger values are refused here, before anything
 //!   is written.
 //! - A value that the source lacks is null, never 0.
+//! - A place in bytes, `sector * 512 + bytes`, fits 63 bits: queries compute with it.
 
 use results::block_trace::{Event, Request, RequestFlags, Run};
 
@@ -18,6 +19,22 @@ use super::table::Cell;
 pub(super) struct TooLarge {
     pub field: &'static str,
     pub value: u64,
+    pub most: u64,
+}
+
+/// Largest sector: the last one of a device of 4 EiB.
+pub(super) const SECTOR_MAX: u64 = (1 << 53) - 1;
+
+/// Largest size.
+pub(super) const BYTES_MAX: u64 = (1 << 62) - 1;
+
+/// The largest number of a column of 64 bits.
+pub(super) fn most_of(column: &str) -> u64 {
+    match column {
+        "sector" | "home_sector" => SECTOR_MAX,
+        "bytes" => BYTES_MAX,
+        _ => i64::MAX.unsigned_abs(),
+    }
 }
 
 /// Texts of numbers that rows share, formatted once per item.
@@ -66,9 +83,13 @@ impl<'a> Value<'a> for u64 {
     const KIND: ColumnKind = ColumnKind::Int64;
 
     fn cell(self, field: &'static str) -> Result<Cell<'a>, TooLarge> {
-        i64::try_from(self)
-            .map(Cell::Int64)
-            .map_err(|_| TooLarge { field, value: self })
+        let most = most_of(field);
+        let fitting = i64::try_from(self).ok().filter(|_| self <= most);
+        fitting.map(Cell::Int64).ok_or(TooLarge {
+            field,
+            value: self,
+            most,
+        })
     }
 }
 

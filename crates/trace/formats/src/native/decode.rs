@@ -13,6 +13,7 @@ use results::block_trace::{
 };
 
 use super::column::{Column, Number};
+use super::columns::{BYTES_MAX, SECTOR_MAX};
 use super::reader::TableProblem;
 
 /// The columns of a table that its items are made of.
@@ -150,8 +151,8 @@ impl Rows for RequestRows {
         let request = Request {
             id: self.id.number(row)?,
             device: *self.device.at(row)?,
-            sector: self.sector.number(row)?,
-            bytes: self.bytes.number(row)?,
+            sector: self.sector.number_up_to(row, SECTOR_MAX)?,
+            bytes: self.bytes.number_up_to(row, BYTES_MAX)?,
             operation: *self.operation.at(row)?,
             flags: RequestFlags(self.flags.number(row)?),
             priority,
@@ -229,8 +230,8 @@ impl Rows for RunRows {
         Ok(NumberedRun {
             request_id: self.request_id.number(row)?,
             run: Run {
-                sector: self.sector.number(row)?,
-                bytes: self.bytes.number(row)?,
+                sector: self.sector.number_up_to(row, SECTOR_MAX)?,
+                bytes: self.bytes.number_up_to(row, BYTES_MAX)?,
                 block_type: *self.block_type.at(row)?,
                 detail: self.detail.where_known(row).cloned(),
                 file: file(&self.file_system, &self.inode, &self.generation, row)?,
@@ -238,7 +239,7 @@ impl Rows for RunRows {
                 one_of_names: self.one_of_names.where_known(row).is_some_and(|is_one| *is_one),
                 deleted: *self.deleted.at(row)?,
                 file_offset: self.file_offset.number_where_known(row)?,
-                home_sector: self.home_sector.number_where_known(row)?,
+                home_sector: self.home_sector.up_to_where_known(row, SECTOR_MAX)?,
                 transaction: self.transaction_id.number_where_known(row)?,
                 cause: process(
                     [&self.cause_pid, &self.cause_tid],

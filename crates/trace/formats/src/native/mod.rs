@@ -3,6 +3,7 @@
 //! Spec: `docs/formats/block-trace.md`. Columns are only listed in [`columns`]. Every row contains the trace's id in
 //! `trace_id`, so that any number of traces can be queried together.
 
+mod check;
 mod column;
 pub mod columns;
 mod decode;

@@ -3,7 +3,8 @@
 //! Memory is bounded by a batch of rows and the pages of a row group. Columns are looked up by name, so that tables
 //! rewritten by another tool (reordered, with more columns) are read too, once the header contains no sums.
 //!
-//! Order of trust: the header, then each table's sum, then the offsets in its footer, then its rows.
+//! Order of trust: the header, then each table's sum, then the offsets in its footer, then its rows. Rows are checked
+//! as they are read; [`NativeReader::check_rows`] checks all of them, and the columns that only queries use.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use parquet::errors::ParquetError;
 use results::block_trace::{Event, READABLE_SCHEMAS, Request, TraceHeader};
 use thiserror::Error;
 
+use super::check::check_rows;
+use super::columns::{EVENT_COLUMNS, REQUEST_COLUMNS, RUN_COLUMNS};
 use super::decode::{EventRows, NumberedRun, RequestRows, RunRows};
 use super::stored_header::{FORMAT, ItemCounts, StoredHeader};
 use super::table_reader::Table;
@@ -110,7 +113,9 @@ pub enum TableProblem {
         found: String,
     },
     /// An impossible value.
-    #[error("row {row}, {column}: {problem}")]
+    #[error(
+        "row {row}, {column}: {problem}; correct the tool that wrote the table, or take the trace from a copy"
+    )]
     Value {
         /// Row, counted from 0.
         row: u64,
@@ -198,6 +203,21 @@ impl NativeReader {
     #[must_use]
     pub const fn unfinished_bytes(&self) -> u64 {
         self.requests.bytes_behind + self.runs.bytes_behind + self.events.bytes_behind
+    }
+
+    /// Checks every value of all rows, for readers that trust the tables. Tables with right sums are those of this
+    /// crate's writer, which has checked their rows.
+    ///
+    /// # Errors
+    /// If a value is impossible: the file, row and column of the first one in its column.
+    pub fn check_rows(&self) -> Result<(), NativeReadError> {
+        if self.stored.tables.is_some() {
+            return Ok(());
+        }
+        let trace_id = &self.stored.trace_id;
+        check_rows(self.folder.join(REQUESTS_FILE), &REQUEST_COLUMNS, trace_id)?;
+        check_rows(self.folder.join(RUNS_FILE), &RUN_COLUMNS, trace_id)?;
+        check_rows(self.folder.join(EVENTS_FILE), &EVENT_COLUMNS, trace_id)
     }
 
     /// Reads the next request from its table, with its runs.

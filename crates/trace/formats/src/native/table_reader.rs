@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
 
@@ -19,7 +19,7 @@ use super::reader::{NativeReadError, TableProblem};
 use super::table_sum::{Behind, TableSum, verify};
 
 /// Rows that are decoded at once.
-const BATCH_ROWS: usize = 4 << 10;
+pub const BATCH_ROWS: usize = 4 << 10;
 
 /// One table, row by row.
 pub struct Table<R> {
@@ -51,24 +51,7 @@ impl<R> fmt::Debug for Table<R> {
 impl<R: Rows> Table<R> {
     /// Opens the table, after verifying its sum if it has one.
     pub fn open(path: PathBuf, sum: Option<(TableSum, Behind)>) -> Result<Self, NativeReadError> {
-        let unreadable = |source| NativeReadError::Io {
-            path: path.clone(),
-            source,
-        };
-        let file = File::open(&path).map_err(unreadable)?;
-        let (bytes, bytes_behind) = match sum {
-            Some((sum, behind)) => (sum.bytes, verify(&path, &file, sum, behind)?),
-            None => (file.metadata().map_err(unreadable)?.len(), 0),
-        };
-        let footer = contained(|| {
-            let footer = footer(&file, bytes)?;
-            check_columns(bytes, &footer)?;
-            Ok(footer)
-        });
-        let footer = match footer {
-            Ok(footer) => footer,
-            Err(problem) => return Err(NativeReadError::Table { path, problem }),
-        };
+        let (file, footer, bytes_behind) = open(&path, sum)?;
         Ok(Self {
             path,
             file: Arc::new(file),
@@ -140,8 +123,36 @@ impl<R: Rows> Table<R> {
     }
 }
 
+/// Opens a table, after verifying its sum if it has one; also returns its footer and the number of bytes behind it.
+pub fn open(
+    path: &Path,
+    sum: Option<(TableSum, Behind)>,
+) -> Result<(File, ParquetMetaData, u64), NativeReadError> {
+    let unreadable = |source| NativeReadError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let (bytes, bytes_behind) = match sum {
+        Some((sum, behind)) => (sum.bytes, verify(path, &file, sum, behind)?),
+        None => (file.metadata().map_err(unreadable)?.len(), 0),
+    };
+    let footer = contained(|| {
+        let footer = footer(&file, bytes)?;
+        check_columns(bytes, &footer)?;
+        Ok(footer)
+    });
+    match footer {
+        Ok(footer) => Ok((file, footer, bytes_behind)),
+        Err(problem) => Err(NativeReadError::Table {
+            path: path.to_owned(),
+            problem,
+        }),
+    }
+}
+
 /// Runs a step of the decoder, and reports a panic in it as an error.
-fn contained<T>(step: impl FnOnce() -> Result<T, TableProblem>) -> Result<T, TableProblem> {
+pub fn contained<T>(step: impl FnOnce() -> Result<T, TableProblem>) -> Result<T, TableProblem> {
     let panicked = "the decoder panicked: the table is not well-formed";
     catch_unwind(AssertUnwindSafe(step))
         .unwrap_or_else(|_| Err(ParquetError::General(panicked.to_owned()).into()))

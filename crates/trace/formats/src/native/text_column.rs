@@ -16,7 +16,7 @@ use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
 use parquet::errors::ParquetError;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, ColumnPath, Type};
-use results::block_trace::{BlockType, CauseQuality, DeviceNumber, EventKind, IoMode, Operation};
+use results::block_trace::{BlockClass, BlockType, CauseQuality, DeviceNumber, EventKind, IoMode, Operation};
 
 use super::column::{Pages, Value, Values, by_rows, next_values, wrong_value};
 
@@ -188,6 +188,7 @@ macro_rules! texts {
 
 texts!(
     Arc<str>: |text| utf8(text).map(Arc::from),
+    BlockClass: word,
     BlockType: word,
     CauseQuality: word,
     DeviceNumber: word,

@@ -76,7 +76,7 @@ pub enum NativeWriteError {
         path: PathBuf,
     },
     /// A number is too large for its column. Only the item that contains it is refused.
-    #[error("{item}: {field} is {value}, expected at most 2^63 - 1")]
+    #[error("{item}: {field} is {value}, expected at most {most}")]
     OutOfRange {
         /// The request or event.
         item: String,
@@ -84,6 +84,8 @@ pub enum NativeWriteError {
         field: &'static str,
         /// The value.
         value: u64,
+        /// The largest value of the column.
+        most: u64,
     },
     /// Requests were not in the order of their numbers.
     #[error("request {id} came after request {last}; expected higher numbers only")]
@@ -510,6 +512,11 @@ fn failed(operation: &'static str, path: &Path, source: io::Error) -> NativeWrit
 }
 
 fn out_of_range(item: String, too_large: TooLarge) -> NativeWriteError {
-    let TooLarge { field, value } = too_large;
-    NativeWriteError::OutOfRange { item, field, value }
+    let TooLarge { field, value, most } = too_large;
+    NativeWriteError::OutOfRange {
+        item,
+        field,
+        value,
+        most,
+    }
 }

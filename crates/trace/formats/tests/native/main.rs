@@ -4,6 +4,7 @@
 
 mod damage;
 mod interrupted;
+mod others;
 mod sample;
 mod stored;
 
@@ -109,7 +110,14 @@ fn a_number_too_large_refuses_its_request_and_nothing_else() {
     let error = writer.request(&huge).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "request 0: file_offset is 18446744073709551615, expected at most 2^63 - 1"
+        "request 0: file_offset is 18446744073709551615, expected at most 9223372036854775807"
+    );
+    let mut far = full_request(0);
+    far.sector = 1 << 53;
+    let error = writer.request(&far).unwrap_err().to_string();
+    assert_eq!(
+        error, "request 0: sector is 9007199254740992, expected at most 9007199254740991",
+        "its place in bytes must fit a query's numbers"
     );
     writer.request(&full_request(1)).unwrap();
     let order = writer.request(&full_request(1)).unwrap_err();
