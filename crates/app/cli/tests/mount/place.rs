@@ -150,32 +150,29 @@ fn a_daemon_that_keeps_requests_to_itself_holds_no_command_up() {
     BufReader::new(output)
         .read_line(&mut said)
         .expect("it says one line");
-    let commands: [&[&str]; 6] = [
-        &["stats", "PLACE"],
-        &["stats"],
-        &["unmount", "--timeout", "1s", "PLACE"],
-        &["mount", "SOURCE", "PLACE"],
-        &["mount", "-o", "remount,ro,buffer=4m", "SOURCE", "PLACE"],
-        &["unmount", "--timeout", "1s", "--lazy", "PLACE"],
-    ];
-    let mut running: Vec<Child> = Vec::new();
-    let mut ended = Vec::new();
-    for words in commands {
+    let start = |words: &[&str]| {
         let words = words.iter().map(|word| match *word {
             "PLACE" => place.as_os_str(),
             "SOURCE" => source.as_os_str(),
             word => word.as_ref(),
         });
-        let mut child = tidegate()
-            .args(words)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary runs");
-        // The limit for an answer is 10 s.
-        ended.push(ends_within(&mut child, Duration::from_secs(30)).map(|status| status.code()));
-        running.push(child);
-    }
+        let mut command = tidegate();
+        command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("the binary runs")
+    };
+    // The limit for an answer is 10 s.
+    let end = |child: &mut Child| ends_within(child, Duration::from_secs(40)).map(|status| status.code());
+    let beside: [&[&str]; 5] = [
+        &["stats", "PLACE"],
+        &["stats"],
+        &["unmount", "--timeout", "1s", "PLACE"],
+        &["mount", "SOURCE", "PLACE"],
+        &["mount", "-o", "remount,ro,buffer=4m", "SOURCE", "PLACE"],
+    ];
+    let mut running: Vec<Child> = beside.iter().map(|words| start(words)).collect();
+    let mut ended: Vec<_> = running.iter_mut().map(end).collect();
+    running.push(start(&["unmount", "--timeout", "1s", "--lazy", "PLACE"]));
+    ended.extend(running.last_mut().map(end));
     let is_gone = !fs::read_to_string("/proc/self/mountinfo")
         .expect("/proc is mounted")
         .contains(&*place.to_string_lossy());
