@@ -447,7 +447,7 @@ fn writer(
     moment: Moment,
 ) -> WriterRecord {
     WriterRecord {
-        kind: super::KIND_WRITER,
+        kind: super::parser::KIND_WRITER,
         file_system,
         time: moment.time,
         inode,
@@ -462,7 +462,7 @@ fn writer(
 
 fn happened(event: u32, file_system: u32, inode: u64, dentry: u64, moment: Moment) -> EventRecord {
     EventRecord {
-        kind: super::KIND_EVENT,
+        kind: super::parser::KIND_EVENT,
         event,
         time: moment.time,
         inode,
@@ -477,7 +477,7 @@ fn happened(event: u32, file_system: u32, inode: u64, dentry: u64, moment: Momen
 fn name(dentry: u64, parent: u64, text: &str) -> NameRecord {
     let mut record = NameRecord::new_zeroed();
     let length = text.len().min(record.name.len());
-    record.kind = super::KIND_NAME;
+    record.kind = super::parser::KIND_NAME;
     record.bytes = u32::try_from(length).unwrap_or(0);
     record.dentry = dentry;
     record.parent = parent;
