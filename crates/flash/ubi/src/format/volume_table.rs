@@ -156,6 +156,15 @@ pub fn decode(raw: &[u8], limits: &TableLimits) -> Result<VolumeTable, TableErro
     Ok(table)
 }
 
+/// Decodes each record by itself, for readers that go on past damage. Records behind the end of `raw` are left out.
+#[must_use]
+pub fn decode_records(raw: &[u8], limits: &TableLimits) -> Vec<Result<Option<VolumeRecord>, TableError>> {
+    (0..limits.slots())
+        .zip(raw.chunks_exact(RECORD_BYTES))
+        .map(|(number, record)| decode_record(number, record, limits))
+        .collect()
+}
+
 /// Encodes `table`.
 #[must_use]
 pub fn encode(table: &[Option<VolumeRecord>]) -> Vec<u8> {

@@ -1,0 +1,221 @@
+//! The bytes of a dump: a regular file, a block device, `/dev/mtdN`, or a stream, which is copied to a temporary file.
+//!
+//! Reading never fails: bytes outside of the dump, and bytes that the host can't read, are 0xFF, as erased flash is. The
+//! latter are remembered ([`Dump::unreadable`]).
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+/// A readable dump. Offsets are signed: a block may begin before the dump does.
+#[derive(Debug)]
+pub struct Dump {
+    name: Arc<str>,
+    file: File,
+    base: u64,
+    bytes: u64,
+    unreadable: Mutex<Vec<(u64, u64)>>,
+}
+
+/// The range asked for does not lie in the dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the part from byte {offset} on is outside of its {bytes} bytes")]
+pub struct Window {
+    /// First byte asked for.
+    pub offset: u64,
+    /// Size of the dump.
+    pub bytes: u64,
+}
+
+/// Bytes that are tried by themselves after a larger read failed.
+const PIECE_BYTES: usize = 4096;
+
+/// Maximum number of unreadable ranges that are remembered.
+const RANGES_MAX: usize = 4096;
+
+impl Dump {
+    /// Opens a file or device; the content of a FIFO or another stream is copied to a temporary file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let name = path.display().to_string();
+        Self::of_file(&name, File::open(path)?)
+    }
+
+    /// As [`Self::open`], with a file that is open already, such as standard input.
+    pub fn of_file(name: &str, mut file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let kind = metadata.file_type();
+        if metadata.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
+        }
+        let is_device = kind.is_block_device() || kind.is_char_device();
+        let bytes = match is_device || metadata.len() > 0 {
+            true => file.seek(SeekFrom::End(0)).unwrap_or(0),
+            false => 0,
+        };
+        match bytes {
+            // A terminal or /dev/zero; /dev/mtdN has a size.
+            0 if kind.is_char_device() => Err(io::Error::other("it is a character device without an end")),
+            // A FIFO, a socket, or a pseudo file as in /proc, which has content but no size.
+            0 => Self::spool(name, file),
+            bytes => Ok(Self::new(name, file, bytes)),
+        }
+    }
+
+    /// Copies a stream to an unlinked temporary file in `TMPDIR`.
+    pub fn spool(name: &str, mut stream: impl Read) -> io::Result<Self> {
+        let mut file = tempfile::tempfile()?;
+        let bytes = io::copy(&mut stream, &mut file)?;
+        Ok(Self::new(name, file, bytes))
+    }
+
+    fn new(name: &str, file: File, bytes: u64) -> Self {
+        Self {
+            name: name.into(),
+            file,
+            base: 0,
+            bytes,
+            unreadable: Mutex::default(),
+        }
+    }
+
+    /// Restricts the dump to `length` bytes from `offset` on, or to all of them. A length beyond the end is cut.
+    pub fn window(mut self, offset: u64, length: Option<u64>) -> Result<Self, Window> {
+        let left = self.bytes.checked_sub(offset).filter(|left| *left > 0);
+        let left = left.ok_or(Window {
+            offset,
+            bytes: self.bytes,
+        })?;
+        self.base += offset;
+        self.bytes = length.map_or(left, |length| length.min(left));
+        Ok(self)
+    }
+
+    /// Name for messages.
+    #[must_use]
+    pub fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Offset of this dump in its file, for messages: not 0 for a window.
+    #[must_use]
+    pub const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Fills `out` with the bytes from `at` on.
+    pub fn read(&self, at: i64, out: &mut [u8]) {
+        out.fill(0xFF);
+        let before = usize::try_from(at.min(0).unsigned_abs()).unwrap_or(usize::MAX);
+        let Some(inside) = out.get_mut(before..) else {
+            return;
+        };
+        let start = u64::try_from(at).unwrap_or(0);
+        let left = usize::try_from(self.bytes.saturating_sub(start)).unwrap_or(usize::MAX);
+        let bytes = inside.len().min(left);
+        let (wanted, start) = (&mut inside[..bytes], self.base + start);
+        if self.file.read_exact_at(wanted, start).is_ok() {
+            return;
+        }
+        // A device reports one bad sector as an error of the whole request.
+        let mut at = start;
+        for piece in wanted.chunks_mut(PIECE_BYTES) {
+            if self.file.read_exact_at(piece, at).is_err() {
+                piece.fill(0xFF);
+                self.note_unreadable(at, piece.len());
+            }
+            at += u64::try_from(piece.len()).unwrap_or(u64::MAX);
+        }
+    }
+
+    fn note_unreadable(&self, at: u64, bytes: usize) {
+        let end = at + u64::try_from(bytes).unwrap_or(0);
+        let mut ranges = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        let near = ranges
+            .iter_mut()
+            .find(|(start, stop)| *start <= end && at <= *stop);
+        if let Some((start, stop)) = near {
+            (*start, *stop) = ((*start).min(at), (*stop).max(end));
+        } else if ranges.len() < RANGES_MAX {
+            ranges.push((at, end));
+        }
+    }
+
+    /// The ranges of the file, as start and end, that could not be read so far.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<(u64, u64)> {
+        let mut ranges = self
+            .unreadable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        ranges.sort_unstable();
+        ranges
+    }
+
+    /// Whether all bytes of a range are 0xFF.
+    #[must_use]
+    pub fn is_erased(&self, start: u64, end: u64) -> bool {
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = start;
+        while at < end {
+            let bytes = usize::try_from(end - at).map_or(buffer.len(), |left| left.min(buffer.len()));
+            let part = &mut buffer[..bytes];
+            self.read(i64::try_from(at).unwrap_or(i64::MAX), part);
+            if part.iter().any(|byte| *byte != 0xFF) {
+                return false;
+            }
+            at += u64::try_from(bytes).unwrap_or(u64::MAX);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_outside_of_a_dump_are_erased() {
+        let dump = Dump::spool("dump", &b"0123456789"[..]).unwrap();
+        let mut out = [0; 6];
+        dump.read(-2, &mut out);
+        assert_eq!(&out, b"\xFF\xFF0123");
+        dump.read(7, &mut out);
+        assert_eq!(&out, b"789\xFF\xFF\xFF");
+        dump.read(-60, &mut out);
+        assert_eq!(out, [0xFF; 6]);
+        dump.read(60, &mut out);
+        assert_eq!(out, [0xFF; 6]);
+    }
+
+    #[test]
+    fn a_window_hides_the_rest() {
+        let dump = Dump::spool("dump", &b"0123456789"[..]).unwrap();
+        let dump = dump.window(2, Some(3)).unwrap();
+        let mut out = [0; 5];
+        dump.read(-1, &mut out);
+        assert_eq!(&out, b"\xFF234\xFF");
+        assert_eq!((dump.base(), dump.bytes()), (2, 3));
+        let nothing = Dump::spool("dump", &b"01"[..]).unwrap().window(2, None);
+        assert_eq!(nothing.err(), Some(Window { offset: 2, bytes: 2 }));
+    }
+
+    #[test]
+    fn an_erased_range_is_told_from_one_with_data() {
+        let mut content = vec![0xFF; 3 << 20];
+        content[2_500_000] = 0xFE;
+        let dump = Dump::spool("dump", &content[..]).unwrap();
+        assert!(dump.is_erased(0, 2_500_000));
+        assert!(!dump.is_erased(0, 2_500_001));
+    }
+}

@@ -1,0 +1,38 @@
+//! Dumps of raw flash, read leniently: from the bytes of a chip to its UBI partitions, volumes and file systems.
+//!
+//! - [`Dump`]: a file, a block device or a stream, or a part of one.
+//! - [`survey`]: finds the [`Partition`]s in a dump, at any byte offset, with or without OOB, between bootloaders, noise
+//!   and erased areas, and bare UBIFS volumes outside of UBI.
+//! - [`Volume`]: a volume of a partition, and its [`Content`]. [`Volume::open`] gives a readable [`ubi::Volume`].
+//! - [`open_ubifs`]: the file system of a volume, also when its superblock is damaged or made for LEBs of another size.
+//! - [`Finding`]: each thing that was lost or decided, with its location in the dump.
+//!
+//! Nothing is written, and nothing damaged is an error: a block that can't be understood is left out with a finding. The
+//! attach of `ubi`, which decides as Linux does, stays the way for everything that writes. Arrays of several chips are not
+//! assembled here.
+//!
+//! Memory: about 100 bytes per block of the dump, and one megabyte of its content.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod blocks;
+mod content;
+mod dump;
+mod finding;
+mod open;
+mod partition;
+mod scan;
+mod shape;
+mod survey;
+mod table;
+mod volume;
+
+pub use blocks::BlockCounts;
+pub use content::Content;
+pub use dump::{Dump, Window};
+pub use finding::{Finding, Severity, What};
+pub use open::{Opened, open_ubifs};
+pub use partition::{Blocks, Partition};
+pub use shape::{Hints, HintsError, Shape};
+pub use survey::{Area, BareVolume, Part, Survey, survey};
+pub use volume::{ContentStream, DumpVolume, Volume};

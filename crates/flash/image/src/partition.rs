@@ -1,0 +1,420 @@
+//! Partitions: EC headers grouped by image sequence, by the offsets in them, and by their distance.
+//!
+//! Headers of an image that lies inside of a volume of another one are told from those of partitions by their places:
+//! groups claim their blocks, the largest group first, and a header inside of a claimed block is dropped.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use ubi::format::{EcHeader, LAYOUT_VOLUME};
+
+use crate::blocks::{Block, BlockCounts, Claims, Reader};
+use crate::dump::Dump;
+use crate::finding::{Finding, What};
+use crate::scan::Hit;
+use crate::shape::{Hints, Shape, shape_of};
+use crate::table::{self, Tables};
+use crate::volume::{self, Volume};
+
+/// A UBI partition.
+#[derive(Debug)]
+pub struct Partition {
+    /// Image sequence of its EC headers; 0 if unknown.
+    pub image_sequence: u32,
+    /// Offset of its first block in the dump's file, bytes.
+    pub offset: u64,
+    /// Distance from there to the end of its last block, bytes.
+    pub bytes: u64,
+    /// Shape of its blocks.
+    pub shape: Shape,
+    /// Numbers of its blocks.
+    pub counts: BlockCounts,
+    /// Its volumes, by number. Internal volumes are not listed.
+    pub volumes: Vec<Volume>,
+    /// Findings that concern no single volume.
+    pub findings: Vec<Finding>,
+    /// Offset of its first block in the dump, which may lack its beginning.
+    start: i64,
+    /// Number of blocks from the first to the last one.
+    blocks: u64,
+}
+
+impl Partition {
+    /// All blocks from the first to the last one as a stream, without OOB.
+    pub fn blocks<'a>(&self, dump: &'a Dump) -> Blocks<'a> {
+        Blocks {
+            dump,
+            shape: self.shape,
+            next: self.start,
+            left: self.blocks,
+            block: Vec::new(),
+            taken: 0,
+        }
+    }
+}
+
+/// The blocks of a partition as a stream; see [`Partition::blocks`].
+#[derive(Debug)]
+pub struct Blocks<'a> {
+    dump: &'a Dump,
+    shape: Shape,
+    next: i64,
+    left: u64,
+    block: Vec<u8>,
+    taken: usize,
+}
+
+impl Read for Blocks<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.block.len() && self.left > 0 {
+            self.block
+                .resize(usize::try_from(self.shape.block_bytes).unwrap_or(0), 0);
+            self.shape.read(self.dump, self.next, 0, &mut self.block);
+            self.next = self.next.saturating_add(self.shape.stride().into());
+            self.left -= 1;
+            self.taken = 0;
+        }
+        let rest = &self.block[self.taken..];
+        let bytes = rest.len().min(out.len());
+        out[..bytes].copy_from_slice(&rest[..bytes]);
+        self.taken += bytes;
+        Ok(bytes)
+    }
+}
+
+/// EC headers that lie a whole number of blocks apart.
+#[derive(Clone, Debug)]
+struct Group {
+    sequence: u32,
+    header: EcHeader,
+    stride: u32,
+    /// Ascending offsets.
+    at: Vec<u64>,
+}
+
+/// The fields that the EC headers of a partition share.
+type Key = (u32, u32, u32);
+
+/// All partitions with these EC headers, by offset.
+pub(crate) fn partitions(
+    dump: &Arc<Dump>,
+    hits: &[Hit],
+    hints: &Hints,
+    findings: &mut Vec<Finding>,
+) -> Vec<Partition> {
+    let mut groups = groups(hits, hints, dump.base(), findings);
+    groups.sort_by_key(|group| (std::cmp::Reverse(group.at.len()), group.at.first().copied()));
+    let (mut claims, mut nested) = (Claims::default(), Vec::new());
+    for group in &mut groups {
+        let is_inside = |at: &u64| claims.is_inside(i64::try_from(*at).unwrap_or(i64::MAX));
+        let (inside, kept): (Vec<u64>, Vec<u64>) = group.at.iter().partition(|at| is_inside(at));
+        nested.extend(inside);
+        claims.add(kept.iter().map(|at| span(*at, group.stride)));
+        group.at = kept;
+    }
+    if let Some(first) = nested.iter().min() {
+        let headers = nested.len();
+        findings.push(Finding::new(Some(dump.base() + first), What::Nested { headers }));
+    }
+    groups.retain(|group| !group.at.is_empty());
+    let mut drafts: Vec<Draft> = Vec::new();
+    for group in groups {
+        match shape_of(dump, &group.at, group.stride, &group.header, hints) {
+            Some(shape) => drafts.extend(Draft::read(dump, &group, shape, &claims, COPIES_MAX)),
+            None => findings.push(Finding::new(
+                group.at.first().map(|at| dump.base() + at),
+                What::NoShape { stride: group.stride },
+            )),
+        }
+    }
+    join_unknown_sequences(&mut drafts);
+    drafts.sort_by_key(|draft| draft.blocks.first().map(|block| block.at));
+    drafts
+        .into_iter()
+        .filter_map(|draft| draft.finish(dump))
+        .collect()
+}
+
+fn span(at: u64, stride: u32) -> (i64, i64) {
+    let start = i64::try_from(at).unwrap_or(i64::MAX);
+    (start, start.saturating_add(stride.into()))
+}
+
+/// Groups headers by their fields and places.
+fn groups(hits: &[Hit], hints: &Hints, base: u64, findings: &mut Vec<Finding>) -> Vec<Group> {
+    let mut by_key: BTreeMap<Key, (EcHeader, Vec<u64>)> = BTreeMap::new();
+    for hit in hits {
+        let header = hit.header;
+        let key = (
+            header.image_sequence,
+            header.vid_header_offset,
+            header.data_offset,
+        );
+        by_key.entry(key).or_insert((header, Vec::new())).1.push(hit.at);
+    }
+    let mut known: Vec<(Key, u32, usize)> = Vec::new();
+    for (key, (header, at)) in &by_key {
+        if let Some(stride) = hints.stride(header).or_else(|| distance(at, header.data_offset)) {
+            known.push((*key, stride, at.len()));
+        }
+    }
+    // Too few headers of their own: the distance of the others, those with the same offsets first.
+    let distance_of_others = |key: &Key| {
+        let likeness = |other: &(Key, u32, usize)| ((other.0.1, other.0.2) == (key.1, key.2), other.2);
+        known
+            .iter()
+            .max_by_key(|other| likeness(other))
+            .map(|other| other.1)
+    };
+    let mut groups = Vec::new();
+    for (key, (header, at)) in &by_key {
+        let own = known.iter().find(|other| other.0 == *key);
+        // A few blocks among those of another partition lie several blocks apart.
+        let finer = own.and_then(|own| {
+            let is_finer = |other: &&(Key, u32, usize)| {
+                (other.0.1, other.0.2) == (key.1, key.2) && other.2 > own.2 && own.1.is_multiple_of(other.1)
+            };
+            known.iter().filter(is_finer).max_by_key(|other| other.2)
+        });
+        let own = finer.or(own).map(|known| known.1);
+        let Some(stride) = own.or_else(|| distance_of_others(key)) else {
+            let what = What::UnknownDistance { headers: at.len() };
+            findings.push(Finding::new(at.first().map(|at| base + at), what));
+            continue;
+        };
+        let mut phases: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for at in at {
+            phases.entry(at % u64::from(stride)).or_default().push(*at);
+        }
+        groups.extend(phases.into_values().map(|at| Group {
+            sequence: key.0,
+            header: *header,
+            stride,
+            at,
+        }));
+    }
+    groups
+}
+
+/// The distance between blocks: the greatest common divisor of the frequent distances between headers. Rare ones may be
+/// those of other partitions with the same fields.
+fn distance(at: &[u64], data_offset: u32) -> Option<u32> {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    for pair in at.windows(2) {
+        *counts.entry(pair[1] - pair[0]).or_default() += 1;
+    }
+    let largest = counts.values().max().copied()?;
+    let enough = (largest / 8).max(if largest > 1 { 2 } else { 1 });
+    let frequent = || {
+        let all = counts.iter().filter(|(_, count)| **count >= enough);
+        all.map(|(distance, _)| *distance)
+    };
+    let is_possible = |distance: &u64| *distance > u64::from(data_offset);
+    let common = frequent().reduce(greatest_common_divisor).filter(is_possible);
+    let usual = || {
+        counts
+            .iter()
+            .filter(|(distance, _)| is_possible(distance))
+            .max_by_key(|(_, count)| **count)
+    };
+    common
+        .or_else(|| usual().map(|(distance, _)| *distance))
+        .and_then(|distance| u32::try_from(distance).ok())
+        .filter(|distance| *distance <= STRIDE_MAX)
+}
+
+/// Largest distance between blocks, bytes.
+const STRIDE_MAX: u32 = 32 << 20;
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    match b {
+        0 => a,
+        b => greatest_common_divisor(b, a % b),
+    }
+}
+
+/// Maximum number of copies of one image that are told apart. Bounds the time on hostile dumps.
+const COPIES_MAX: usize = 16;
+
+/// A partition whose blocks are known.
+struct Draft {
+    sequence: u32,
+    shape: Shape,
+    blocks: Vec<Block>,
+    counts: BlockCounts,
+    findings: Vec<Finding>,
+}
+
+impl Draft {
+    /// Reads the blocks of a group; several partitions if copies of one image lie behind each other.
+    fn read(dump: &Dump, group: &Group, shape: Shape, claims: &Claims, copies: usize) -> Vec<Self> {
+        let reader = Reader::read(dump, shape, claims, &group.at);
+        let (counts, findings) = (reader.counts, reader.findings);
+        let whole = Self {
+            sequence: group.sequence,
+            shape,
+            blocks: reader.blocks,
+            counts,
+            findings,
+        };
+        let Some(at) = whole.second_copy().filter(|_| copies > 1) else {
+            return vec![whole];
+        };
+        let place = |at: i64| u64::try_from(at.max(0)).unwrap_or(0);
+        let border = whole.blocks[at].at;
+        let (front, behind) = group
+            .at
+            .iter()
+            .partition(|header| i64::try_from(**header).is_ok_and(|at| at < border));
+        let part = |at| Group { at, ..group.clone() };
+        let mut others = Self::read(dump, &part(behind), shape, claims, copies - 1);
+        let what = What::SecondCopy {
+            sequence: group.sequence,
+        };
+        if let Some(other) = others.first_mut() {
+            let finding = Finding::new(Some(dump.base() + place(border)), what);
+            other.findings.insert(0, finding);
+        }
+        let mut all = Self::read(dump, &part(front), shape, claims, 1);
+        all.append(&mut others);
+        all
+    }
+
+    /// Index of the block with which a second copy of the image begins: it repeats a LEB with the same sequence number,
+    /// which no device has, and both parts have a volume table.
+    fn second_copy(&self) -> Option<usize> {
+        let mut seen = HashSet::new();
+        let repeated = self.blocks.iter().position(|block| {
+            block
+                .vid
+                .is_some_and(|vid| !seen.insert((vid.volume, vid.leb, vid.sequence_number)))
+        })?;
+        let has_table = |blocks: &[Block]| {
+            let mut vids = blocks.iter().filter_map(|block| block.vid);
+            vids.any(|vid| vid.volume == LAYOUT_VOLUME)
+        };
+        let (front, behind) = self.blocks.split_at(repeated);
+        (has_table(front) && has_table(behind)).then_some(repeated)
+    }
+
+    fn has_table(&self) -> bool {
+        let mut vids = self.blocks.iter().filter_map(|block| block.vid);
+        vids.any(|vid| vid.volume == LAYOUT_VOLUME)
+    }
+
+    fn finish(mut self, dump: &Arc<Dump>) -> Option<Partition> {
+        self.blocks.sort_unstable_by_key(|block| block.at);
+        let (first, last) = (self.blocks.first()?.at, self.blocks.last()?.at);
+        let span = (first, self.shape.span(last).1);
+        let tables = table::read(dump, &self.shape, &self.blocks, &mut self.findings);
+        let volumes = volumes(dump, &self.shape, &self.blocks, &tables, &mut self.findings);
+        let end = u64::try_from(span.1).unwrap_or(0).min(dump.bytes());
+        let start = u64::try_from(span.0.max(0)).unwrap_or(0);
+        let stride = u64::from(self.shape.stride().max(1));
+        let blocks = u64::try_from(span.1 - first).unwrap_or(0) / stride;
+        Some(Partition {
+            image_sequence: self.sequence,
+            offset: dump.base() + start,
+            bytes: end.saturating_sub(start),
+            shape: self.shape,
+            counts: self.counts,
+            volumes,
+            findings: self.findings,
+            start: first,
+            blocks,
+        })
+    }
+}
+
+/// Blocks with image sequence 0, which old boot loaders write, belong to the nearest partition that they fit, unless they
+/// have a volume table of their own.
+fn join_unknown_sequences(drafts: &mut Vec<Draft>) {
+    let (unknown, known): (Vec<Draft>, Vec<Draft>) = std::mem::take(drafts)
+        .into_iter()
+        .partition(|draft| draft.sequence == 0 && !draft.has_table());
+    *drafts = known;
+    for draft in unknown {
+        let Some(at) = draft.blocks.first().map(|block| block.at) else {
+            continue;
+        };
+        let stride = i64::from(draft.shape.stride());
+        let distance = |other: &Draft| {
+            let fits = other.shape == draft.shape;
+            let places = other.blocks.first().zip(other.blocks.last())?;
+            let is_aligned = (places.0.at - at) % stride == 0;
+            let outside = (places.0.at - at).max(at - places.1.at).max(0);
+            (fits && is_aligned).then_some(outside)
+        };
+        let nearest = drafts
+            .iter_mut()
+            .filter_map(|other| Some((distance(other)?, other)))
+            .min_by_key(|(distance, _)| *distance);
+        match nearest {
+            Some((_, other)) => {
+                other.blocks.extend(draft.blocks);
+                other.findings.extend(draft.findings);
+                other.counts.used += draft.counts.used;
+                other.counts.free += draft.counts.free;
+                other.counts.damaged += draft.counts.damaged;
+            }
+            None => drafts.push(draft),
+        }
+    }
+}
+
+fn volumes(
+    dump: &Arc<Dump>,
+    shape: &Shape,
+    blocks: &[Block],
+    tables: &Tables,
+    findings: &mut Vec<Finding>,
+) -> Vec<Volume> {
+    let mut by_volume = volume::claims(blocks);
+    let mut volumes = Vec::new();
+    for (number, record) in (0..).zip(&tables.records) {
+        let lebs = by_volume.remove(&number).unwrap_or_default();
+        match record {
+            Some(record) => volumes.push(Volume::new(dump, shape, number, Some(record.clone()), lebs)),
+            None if lebs.is_empty() => {}
+            None if tables.is_unlisted(number) => {
+                let blocks = lebs.values().map(Vec::len).sum();
+                let first = lebs.values().flatten().map(|claim| claim.at).min();
+                let at = first
+                    .and_then(|at| u64::try_from(at).ok())
+                    .map(|at| dump.base() + at);
+                findings.push(Finding::new(
+                    at,
+                    What::Removed {
+                        volume: number,
+                        blocks,
+                    },
+                ));
+            }
+            None => volumes.push(Volume::new(dump, shape, number, None, lebs)),
+        }
+    }
+    volumes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_is_the_divisor_of_the_frequent_ones() {
+        let block = 131_072;
+        let regular: Vec<u64> = (0..20).map(|number| number * block + 1000).collect();
+        assert_eq!(distance(&regular, 4096), u32::try_from(block).ok());
+        // Every third block has no header, and a copy begins somewhere else.
+        let mut gaps: Vec<u64> = (0..40)
+            .filter(|number| number % 3 != 0)
+            .map(|number| number * block)
+            .collect();
+        gaps.extend((0..5).map(|number| 100 * block + 777 + number * block));
+        assert_eq!(distance(&gaps, 4096), u32::try_from(block).ok());
+        assert_eq!(distance(&[5, 5 + block], 4096), u32::try_from(block).ok());
+        assert_eq!(distance(&[5], 4096), None);
+        assert_eq!(distance(&[0, 64, 128, 192], 4096), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! One pass over a dump that finds all EC headers and UBIFS superblocks with right CRCs, at any byte.
+
+use memchr::memmem::Finder;
+use ubi::format::{Decoded, EcHeader, HEADER_BYTES};
+use ubifs::format::{NodeKind, Superblock, check_expected};
+
+use crate::dump::Dump;
+
+/// An EC header in a dump.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hit {
+    /// Offset, bytes.
+    pub at: u64,
+    pub header: EcHeader,
+}
+
+/// Headers found in a dump, ascending.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub hits: Vec<Hit>,
+    pub superblocks: Vec<(u64, Superblock)>,
+    /// Offset from which on headers were dropped because there were too many.
+    pub dropped_from: Option<u64>,
+}
+
+/// More blocks than any chip has. Bounds memory on hostile dumps.
+const HITS_MAX: usize = 1 << 20;
+/// Maximum number of superblocks outside of UBI.
+const SUPERBLOCKS_MAX: usize = 1 << 12;
+
+/// Bytes that are read at once.
+const STEP_BYTES: usize = 1 << 20;
+/// Bytes behind a step in which a header that begins in it may end: a superblock has 4096.
+const OVERLAP_BYTES: usize = 4096;
+/// 0x06101831, little-endian: the first bytes of each UBIFS node.
+const UBIFS_MAGIC: [u8; 4] = 0x0610_1831_u32.to_le_bytes();
+/// Offset and number of a superblock in the type field of a node.
+const NODE_KIND: (usize, u8) = (20, 6);
+
+/// Finds all headers. `progress` gets the number of bytes done.
+pub(crate) fn scan(dump: &Dump, progress: &mut dyn FnMut(u64)) -> Found {
+    let (ec, ubifs) = (Finder::new(b"UBI#"), Finder::new(&UBIFS_MAGIC));
+    let mut found = Found::default();
+    let mut buffer = vec![0; STEP_BYTES + OVERLAP_BYTES];
+    let mut at = 0;
+    while at < dump.bytes() {
+        dump.read(i64::try_from(at).unwrap_or(i64::MAX), &mut buffer);
+        let place = |offset: usize| at + u64::try_from(offset).unwrap_or(u64::MAX);
+        let is_inside = |offset: &usize| *offset < STEP_BYTES;
+        for offset in ec.find_iter(&buffer).take_while(is_inside) {
+            let raw = buffer[offset..].first_chunk::<HEADER_BYTES>();
+            let Some(Decoded::Header(header)) = raw.map(EcHeader::decode) else {
+                continue;
+            };
+            if found.hits.len() == HITS_MAX {
+                found.dropped_from.get_or_insert(place(offset));
+                break;
+            }
+            found.hits.push(Hit {
+                at: place(offset),
+                header,
+            });
+        }
+        for offset in ubifs.find_iter(&buffer).take_while(is_inside) {
+            if found.superblocks.len() < SUPERBLOCKS_MAX
+                && let Some(superblock) = superblock(&buffer[offset..])
+            {
+                found.superblocks.push((place(offset), superblock));
+            }
+        }
+        at = place(STEP_BYTES);
+        progress(at.min(dump.bytes()));
+    }
+    found
+}
+
+/// The UBIFS superblock at the beginning of these bytes.
+pub(crate) fn superblock(raw: &[u8]) -> Option<Superblock> {
+    let raw = raw.get(..Superblock::BYTES)?;
+    let is_one = raw[NODE_KIND.0] == NODE_KIND.1 && check_expected(raw, NodeKind::Superblock, 4096).is_ok();
+    is_one.then(|| Superblock::decode(raw).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_found_at_any_byte_and_across_steps() {
+        let header = EcHeader {
+            erase_counter: 1,
+            vid_header_offset: 512,
+            data_offset: 2048,
+            image_sequence: 7,
+        };
+        let mut content = vec![0x11; 3 << 20];
+        let places = [
+            0,
+            1001,
+            STEP_BYTES - 1,
+            STEP_BYTES + 64,
+            2 * STEP_BYTES - 63,
+            (3 << 20) - 64,
+        ];
+        for at in places {
+            content[at..at + HEADER_BYTES].copy_from_slice(&header.encode());
+        }
+        content[5000..5004].copy_from_slice(b"UBI#");
+        content[6000..6004].copy_from_slice(&UBIFS_MAGIC);
+        let dump = Dump::spool("dump", &content[..]).unwrap();
+        let mut done = 0;
+        let found = scan(&dump, &mut |bytes| done = bytes);
+        let hits: Vec<u64> = found.hits.iter().map(|hit| hit.at).collect();
+        assert_eq!(hits, places.map(|at| u64::try_from(at).unwrap()));
+        assert!(found.superblocks.is_empty());
+        assert_eq!(done, 3 << 20);
+    }
+}

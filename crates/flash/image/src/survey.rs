@@ -1,0 +1,159 @@
+//! The survey of a dump: its partitions, bare volumes, and the areas between them.
+
+use std::sync::Arc;
+
+use ubi::VolumeGeometry;
+use ubifs::format::Superblock;
+
+use crate::dump::Dump;
+use crate::finding::{Finding, What};
+use crate::partition::{Partition, partitions};
+use crate::scan::scan;
+use crate::shape::Hints;
+use crate::volume::DumpVolume;
+
+/// A part of a dump that is understood.
+#[derive(Debug)]
+pub enum Part {
+    /// A UBI partition.
+    Ubi(Partition),
+    /// A UBIFS volume without UBI.
+    Ubifs(BareVolume),
+}
+
+/// A UBIFS volume without UBI, as `mkfs.ubifs` makes it.
+#[derive(Debug)]
+pub struct BareVolume {
+    /// Offset in the dump's file, bytes.
+    pub offset: u64,
+    /// Size in the dump, bytes.
+    pub bytes: u64,
+    /// Its superblock.
+    pub superblock: Superblock,
+    /// Bytes of the volume that the dump lacks. A file system that was never mounted may end before its last LEB.
+    pub missing_bytes: u64,
+    dump: Arc<Dump>,
+}
+
+impl BareVolume {
+    /// The volume for readers such as UBIFS.
+    #[must_use]
+    pub fn open(&self) -> DumpVolume {
+        let superblock = &self.superblock;
+        let start = self.offset - self.dump.base();
+        let there = self.bytes.div_ceil(superblock.leb_bytes.into());
+        // A forged superblock may claim any size: memory use is bounded by the size of the dump.
+        let lebs_max = u32::try_from(there.saturating_mul(16).saturating_add(1024)).unwrap_or(u32::MAX);
+        let geometry = VolumeGeometry {
+            leb_bytes: superblock.leb_bytes,
+            lebs: superblock.lebs.min(lebs_max),
+            min_io_bytes: superblock.min_io_bytes,
+            max_write_bytes: superblock.min_io_bytes,
+        };
+        DumpVolume::plain(&self.dump, start, start + self.bytes, geometry)
+    }
+}
+
+/// A part of a dump that belongs to no partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Offset in the dump's file, bytes.
+    pub offset: u64,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Whether all bytes are 0xFF.
+    pub is_erased: bool,
+}
+
+/// Everything that was found in a dump.
+#[derive(Debug)]
+pub struct Survey {
+    /// Partitions and bare volumes, by offset.
+    pub parts: Vec<Part>,
+    /// The areas between them.
+    pub areas: Vec<Area>,
+    /// Findings that concern no partition.
+    pub findings: Vec<Finding>,
+}
+
+/// Surveys a dump: reads it once, then the headers of its blocks. `progress` gets the number of bytes read.
+#[must_use]
+pub fn survey(dump: &Arc<Dump>, hints: &Hints, progress: &mut dyn FnMut(u64)) -> Survey {
+    let found = scan(dump, progress);
+    let mut findings = Vec::new();
+    if let Some(at) = found.dropped_from {
+        findings.push(Finding::new(Some(dump.base() + at), What::TooManyHeaders));
+    }
+    let partitions = partitions(dump, &found.hits, hints, &mut findings);
+    let mut spans: Vec<(u64, u64)> = partitions
+        .iter()
+        .map(|partition| {
+            let start = partition.offset - dump.base();
+            (start, start + partition.bytes)
+        })
+        .collect();
+    let mut parts: Vec<Part> = partitions.into_iter().map(Part::Ubi).collect();
+    for (start, superblock) in found.superblocks {
+        if spans.iter().any(|(from, to)| (*from..*to).contains(&start)) {
+            continue;
+        }
+        let next = spans
+            .iter()
+            .map(|(from, _)| *from)
+            .filter(|from| *from > start)
+            .min();
+        if let Some(bare) = bare_volume(dump, start, next.unwrap_or(dump.bytes()), superblock) {
+            spans.push((start, start + bare.bytes));
+            parts.push(Part::Ubifs(bare));
+        }
+    }
+    parts.sort_by_key(|part| match part {
+        Part::Ubi(partition) => partition.offset,
+        Part::Ubifs(bare) => bare.offset,
+    });
+    let areas = areas(dump, spans);
+    findings.extend(dump.unreadable().into_iter().map(|(start, end)| {
+        let what = What::Unreadable { bytes: end - start };
+        Finding::new(Some(start), what)
+    }));
+    Survey {
+        parts,
+        areas,
+        findings,
+    }
+}
+
+/// The volume behind a superblock, up to the next partition or the end.
+fn bare_volume(dump: &Arc<Dump>, start: u64, limit: u64, superblock: Superblock) -> Option<BareVolume> {
+    let leb_bytes = u64::from(superblock.leb_bytes);
+    let whole = leb_bytes
+        .checked_mul(superblock.lebs.into())
+        .filter(|whole| *whole > 0)?;
+    let there = whole.min(limit - start);
+    (there >= leb_bytes).then(|| BareVolume {
+        offset: dump.base() + start,
+        bytes: there,
+        superblock,
+        missing_bytes: whole - there,
+        dump: Arc::clone(dump),
+    })
+}
+
+/// The gaps between spans.
+fn areas(dump: &Dump, mut spans: Vec<(u64, u64)>) -> Vec<Area> {
+    spans.sort_unstable();
+    spans.push((dump.bytes(), dump.bytes()));
+    let mut areas = Vec::new();
+    let mut at = 0;
+    for (start, end) in spans {
+        if start > at {
+            areas.push(Area {
+                offset: dump.base() + at,
+                bytes: start - at,
+                is_erased: dump.is_erased(at, start),
+            });
+        }
+        at = at.max(end);
+    }
+    areas
+}

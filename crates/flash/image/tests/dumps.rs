@@ -1,0 +1,276 @@
+//! The survey of dumps that are composed, damaged at random, and forged.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use image::{Content, Dump, Hints, Part, Partition, Severity, Survey, What, open_ubifs, survey};
+use media::NandGeometry;
+use testkit::prng::Prng;
+use ubi::format::volume_table::VolumeName;
+use ubi::format::{EcHeader, VolumeKind};
+use ubi::{ImageOptions, ImageVolume, Layout, VolumeId, build_image};
+use ubifs::OpenOptions;
+
+const PAGE: u32 = 512;
+const PAGES: u32 = 16;
+const BLOCK: usize = 8192;
+
+/// A UBI image with a static and a dynamic volume of this content.
+fn ubi(sequence: u32, subpage: u32, contents: [&[u8]; 2]) -> Vec<u8> {
+    let geometry = NandGeometry::new(PAGE, PAGES, 64)
+        .and_then(|geometry| geometry.with_subpage(subpage))
+        .expect("it is valid");
+    let options = ImageOptions {
+        layout: Layout::usual(&geometry).expect("it is valid"),
+        geometry,
+        image_sequence: sequence,
+        erase_counter: 0,
+    };
+    let volume = |id, name: &str, kind, content: &[u8]| ImageVolume {
+        id: VolumeId(id),
+        name: VolumeName::new(name.as_bytes()).expect("it is valid"),
+        kind,
+        bytes: 100_000,
+        alignment: 1,
+        autoresize: false,
+        skip_check: false,
+        content_bytes: u64::try_from(content.len()).expect("it is valid"),
+    };
+    let volumes = vec![
+        (volume(0, "static", VolumeKind::Static, contents[0]), contents[0]),
+        (
+            volume(3, "dynamic", VolumeKind::Dynamic, contents[1]),
+            contents[1],
+        ),
+    ];
+    let mut image = Vec::new();
+    let mut write = |bytes: &[u8]| {
+        image.extend_from_slice(bytes);
+        Ok(())
+    };
+    build_image(&options, volumes, &mut write).expect("it is valid");
+    image
+}
+
+fn surveyed(content: &[u8]) -> Survey {
+    let dump = Arc::new(Dump::spool("dump", content).expect("it is valid"));
+    survey(&dump, &Hints::default(), &mut |_| {})
+}
+
+fn partitions(survey: &Survey) -> Vec<&Partition> {
+    let parts = survey.parts.iter();
+    parts
+        .filter_map(|part| match part {
+            Part::Ubi(partition) => Some(partition),
+            Part::Ubifs(_) => None,
+        })
+        .collect()
+}
+
+fn content(partition: &Partition, name: &str) -> Vec<u8> {
+    let volume = partition
+        .volumes
+        .iter()
+        .find(|volume| volume.name() == name.as_bytes())
+        .expect("the volume");
+    let mut bytes = Vec::new();
+    volume.stream().read_to_end(&mut bytes).expect("it is valid");
+    bytes
+}
+
+fn losses(survey: &Survey) -> usize {
+    let of_partitions = partitions(survey).into_iter().flat_map(|partition| {
+        let of_volumes = partition.volumes.iter().flat_map(|volume| &volume.findings);
+        partition.findings.iter().chain(of_volumes)
+    });
+    let all = survey.findings.iter().chain(of_partitions);
+    all.filter(|finding| finding.severity() == Severity::Loss).count()
+}
+
+#[test]
+fn partitions_are_found_at_any_byte_with_any_oob() {
+    let mut random = Prng::new(7);
+    for round in 0..30 {
+        let contents: [Vec<u8>; 4] = std::array::from_fn(|_| {
+            let length = 20_000 + random.below_usize(40_000);
+            random.bytes(length)
+        });
+        let subpage = *random.pick(&[PAGE, 256]);
+        let images = [
+            ubi(11, subpage, [&contents[0], &contents[1]]),
+            ubi(12, PAGE, [&contents[2], &contents[3]]),
+        ];
+        let mut dump = Vec::new();
+        for image in &images {
+            let length = random.below_usize(3) * random.below_usize(20_000);
+            let noise = random.bytes(length);
+            // Pages with OOB are cut into units from the beginning.
+            dump.extend(noise.iter().take(noise.len() / 512 * 512));
+            dump.extend(image);
+        }
+        let oob = *random.pick(&[0, 16]);
+        let mut dump: Vec<u8> = dump
+            .chunks(512)
+            .flat_map(|page| [page, &vec![0x3C; oob][..]].concat())
+            .collect();
+        let length = random.below_usize(2) * random.below_usize(900);
+        let shift = random.bytes(length);
+        dump.splice(0..0, shift);
+        let survey = surveyed(&dump);
+        let found = partitions(&survey);
+        let place = format!("round {round}: subpage {subpage}, OOB {oob}: {found:?}");
+        assert_eq!(found.len(), 2, "{place}");
+        assert_eq!(losses(&survey), 0, "{place}");
+        for (partition, contents) in found.iter().zip(contents.chunks(2)) {
+            assert_eq!(partition.shape.oob_bytes, u32::try_from(oob).unwrap(), "{place}");
+            assert!(content(partition, "static") == contents[0], "{place}");
+            assert!(content(partition, "dynamic").starts_with(&contents[1]), "{place}");
+        }
+    }
+}
+
+#[test]
+fn image_sequence_0_joins_the_partition_around_it() {
+    let data = vec![0x42; 60_000];
+    let mut image = ubi(11, PAGE, [&data, &data]);
+    let free = EcHeader {
+        erase_counter: 3,
+        vid_header_offset: 512,
+        data_offset: 1024,
+        image_sequence: 0,
+    };
+    let block = [&free.encode()[..], &vec![0xFF; BLOCK - 64]].concat();
+    for at in [image.len(), 4 * BLOCK] {
+        image.splice(at..at, block.clone());
+    }
+    let survey = surveyed(&image);
+    let found = partitions(&survey);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].image_sequence, found[0].counts.free), (11, 2));
+    assert_eq!(content(found[0], "static"), data);
+}
+
+#[test]
+fn an_incomplete_copy_does_not_hide_the_block_before_it() {
+    use ubi::format::{Decoded, VidHeader, crc32};
+    let data = vec![0x42; 14_000];
+    let image = ubi(11, PAGE, [&[], &data]);
+    let block = &image[2 * BLOCK..3 * BLOCK];
+    let Decoded::Header(header) = VidHeader::decode(block[512..].first_chunk().unwrap(), 7168) else {
+        panic!("the first block of the volume")
+    };
+    let copy = VidHeader {
+        copied: true,
+        data_size: 7168,
+        data_crc: crc32(&[0x99; 7168]),
+        sequence_number: 9,
+        ..header
+    };
+    let mut whole = block.to_vec();
+    whole[512..576].copy_from_slice(&copy.encode());
+    whole[1024..].fill(0x99);
+    let mut torn = whole.clone();
+    torn[4096..].fill(0xFF);
+    for (newest, first) in [(whole, 0x99), (torn, 0x42)] {
+        let survey = surveyed(&[&image[..], &newest].concat());
+        let found = partitions(&survey);
+        assert_eq!(content(found[0], "dynamic")[0], first);
+        let is_told = found[0].volumes[1]
+            .findings
+            .iter()
+            .any(|finding| matches!(finding.what, What::TornCopy { .. }));
+        assert_eq!(is_told, first == 0x42);
+    }
+}
+
+#[test]
+fn damaged_and_forged_dumps_never_panic_and_never_grow() {
+    let mut random = Prng::new(11);
+    let data = random.bytes(50_000);
+    let mut valid = ubi(11, PAGE, [&data, &data]);
+    valid.extend(vec![0xFF; 3 * BLOCK]);
+    valid.extend(ubi(12, 256, [&data[..9000], b"\x31\x18\x10\x06 no node"]));
+    let rounds = if testkit::is_full() { 20_000 } else { 150 };
+    for seed in 0..rounds {
+        let mut random = Prng::new(seed);
+        let mut dump = valid.clone();
+        for _ in 0..=random.below(12) {
+            match random.below(5) {
+                0 => {
+                    let at = random.below_usize(dump.len());
+                    dump[at] ^= 1 << random.below(8);
+                }
+                1 => {
+                    let (from, to) = (random.below_usize(dump.len()), random.below_usize(dump.len()));
+                    dump.splice(from.min(to)..from.max(to), []);
+                    dump.resize(dump.len().max(1000), 0x5A);
+                }
+                2 => {
+                    let (from, to) = (
+                        random.below_usize(dump.len() / BLOCK + 1),
+                        random.below_usize(dump.len()),
+                    );
+                    let block: Vec<u8> = dump.iter().copied().skip(from * BLOCK).take(BLOCK).collect();
+                    dump.splice(to..to, block);
+                }
+                // Headers with right CRCs and any values.
+                3 => forge(&mut random, &mut dump),
+                _ => {
+                    let at = random.below_usize(dump.len()) / 64 * 64;
+                    let length = random.below_usize(2000);
+                    let junk = random.bytes(length.min(dump.len() - at));
+                    dump[at..at + junk.len()].copy_from_slice(&junk);
+                }
+            }
+        }
+        let survey = surveyed(&dump);
+        for partition in partitions(&survey) {
+            for volume in &partition.volumes {
+                let mut stream = volume.stream();
+                // A forged LEB number makes a stream that no budget takes.
+                let _ = std::io::copy(&mut stream.by_ref().take(1 << 20), &mut std::io::sink());
+                if volume.content == Content::Ubifs {
+                    let _ = open_ubifs(Arc::new(volume.open()), OpenOptions::standard());
+                }
+                for finding in stream.findings() {
+                    assert!(!finding.to_string().is_empty());
+                }
+            }
+        }
+    }
+}
+
+fn forge(random: &mut Prng, dump: &mut [u8]) {
+    use ubi::format::{Compatibility, VidHeader};
+    let any = |random: &mut Prng| {
+        let values = [0, 1, 64, 512, 1024, 8191, 8192, 1 << 20, u32::MAX / 2, u32::MAX];
+        *random.pick(&values)
+    };
+    let header = match random.chance(50) {
+        true => EcHeader {
+            erase_counter: 1,
+            vid_header_offset: any(random),
+            data_offset: any(random),
+            image_sequence: *random.pick(&[0, 11, 12, 13]),
+        }
+        .encode(),
+        false => VidHeader {
+            kind: *random.pick(&[VolumeKind::Dynamic, VolumeKind::Static]),
+            copied: random.chance(50),
+            compatibility: Compatibility::None,
+            volume: *random.pick(&[0, 3, 7, 127]),
+            leb: any(random) & 0x7FFF_FFFF,
+            data_size: any(random),
+            used_lebs: any(random),
+            data_padding: *random.pick(&[0, 0, 512]),
+            data_crc: 0,
+            sequence_number: u64::from(any(random)),
+            generation: 0,
+        }
+        .encode(),
+    };
+    let at = random.below_usize(dump.len() / 512) * 512;
+    if let Some(place) = dump.get_mut(at..at + header.len()) {
+        place.copy_from_slice(&header);
+    }
+}
