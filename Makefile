@@ -6,8 +6,9 @@ CARGO   ?= cargo
 OUT     ?= out
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARY   = $(TARGET)/release/tidegate
+UBIREADER = extract_files extract_images display_info list_files utils_info
 
-.PHONY: all build build-all demo study test test-full bench bench-agreement install uninstall clean setup
+.PHONY: all build build-all demo study test test-full bench bench-agreement firmware-check install uninstall clean setup
 
 all: build
 
@@ -54,6 +55,12 @@ bench-agreement: build
 	@. scripts/cargo_path.sh; $(CARGO) build --release -p judge
 	@OUT=$(OUT) scripts/bench-agreement.sh $(if $(QUICK),--quick) $(if $(RESUME),--resume) $(BINARY) $(TARGET)/release/judge
 
+# Unpacks dumps made by mtd-utils, with everything around and inside of them that real ones have, and compares the tools of
+# ubi_reader (from its registry, in a virtual environment) with the links of the same names. See scripts/judges/firmware.sh.
+firmware-check: build
+	@TIDEGATE_TEST=1 scripts/setup.sh
+	@scripts/judges/firmware.sh $(BINARY)
+
 install: build-all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)/sbin
 	install -m 0755 $(BINARY) $(BINARY)-analysis $(DESTDIR)$(PREFIX)/bin
@@ -65,12 +72,14 @@ install: build-all
 	$(BINARY) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tidegate.fish
 	# Under this name it takes the options of the original Mobibench.
 	ln -sf tidegate $(DESTDIR)$(PREFIX)/bin/mobibench
+	# Under these, those of the tools of ubi_reader, which unblob, binwalk, EMBA and FACT call.
+	for tool in $(UBIREADER); do ln -sf tidegate $(DESTDIR)$(PREFIX)/bin/ubireader_$$tool; done
 	# mount(8) looks for its helper here, so that `mount -t fuse.tidegate` and /etc/fstab work.
 	ln -sf $(PREFIX)/bin/tidegate $(DESTDIR)/sbin/mount.fuse.tidegate
 
 uninstall:
 	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(DESTDIR)$(PREFIX)/bin/tidegate $(DESTDIR)$(PREFIX)/bin/tidegate-analysis \
-		$(DESTDIR)$(PREFIX)/bin/mobibench \
+		$(DESTDIR)$(PREFIX)/bin/mobibench $(UBIREADER:%=$(DESTDIR)$(PREFIX)/bin/ubireader_%) \
 		$(DESTDIR)$(PREFIX)/share/man/man1/tidegate.1 $(DESTDIR)$(PREFIX)/share/man/man1/tidegate-*.1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate \

@@ -25,7 +25,9 @@ use crate::study_command::StudyCommand;
 use crate::trace_command::TraceCommand;
 use crate::ubi_command::UbiCommand;
 use crate::ubifs_command::UbifsCommand;
+use crate::ubireader::Tool;
 use crate::ui_command::UiArguments;
+use crate::unpack::UnpackArguments;
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.
 #[derive(Debug, Parser)]
@@ -56,6 +58,11 @@ pub enum Command {
     /// Identify a file: flash image, file system, trace or job, with its geometry and the next command
     #[command(visible_alias = "identify")]
     Inspect(InspectArguments),
+    /// Unpack a dump of raw flash: all UBI partitions, their volumes, and the files of each UBIFS
+    Unpack(Box<UnpackArguments>),
+    /// Read dumps as the tools of ubi_reader do, with their options; also through links named as these tools
+    #[command(subcommand)]
+    Ubireader(Tool),
     /// Measure any file system through system calls
     Bench(Box<BenchArguments>),
     /// Measure as the original Mobibench does, with its options and result lines; also through a link named mobibench

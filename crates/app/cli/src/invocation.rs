@@ -1,5 +1,5 @@
-//! Rewrites the calls of mount(8) and `mount.fuse3` into `tidegate mount ...`, and a call through a link named `mobibench`
-//! into `tidegate mobibench ...`.
+//! Rewrites the calls of mount(8) and `mount.fuse3` into `tidegate mount ...`, a call through a link named `mobibench`
+//! into `tidegate mobibench ...`, and one through `ubireader_extract_files` into `tidegate ubireader extract-files ...`.
 //!
 //! Three forms start a mount: `tidegate mount SOURCE MOUNTPOINT`, a program name that starts with `mount.` (mount(8) looks
 //! for the helper `/sbin/mount.fuse.tidegate`), and `tidegate SOURCE MOUNTPOINT` (run by `mount.fuse3` for the type
@@ -23,6 +23,13 @@ pub fn normalise(
     if arguments.first().is_some_and(|program| is_mobibench(program)) {
         let rest = arguments.into_iter().skip(1);
         return ["tidegate".into(), "mobibench".into()]
+            .into_iter()
+            .chain(rest)
+            .collect();
+    }
+    if let Some(tool) = arguments.first().and_then(|program| ubireader_tool(program)) {
+        let rest = arguments.into_iter().skip(1);
+        return ["tidegate".into(), "ubireader".into(), tool]
             .into_iter()
             .chain(rest)
             .collect();
@@ -80,6 +87,13 @@ fn is_mobibench(program: &OsStr) -> bool {
     Path::new(program)
         .file_name()
         .is_some_and(|name| name == "mobibench")
+}
+
+/// The tool of ubi_reader that a link is named by.
+fn ubireader_tool(program: &OsStr) -> Option<OsString> {
+    let name = Path::new(program).file_name()?.to_str()?;
+    let tool = name.strip_prefix("ubireader_")?;
+    Some(tool.replace('_', "-").into())
 }
 
 fn is_mount_helper(program: &OsStr) -> bool {
@@ -167,6 +181,22 @@ mod tests {
         );
         let words = ["mobibench-old", "stats"];
         assert_eq!(run(&words), words);
+    }
+
+    #[test]
+    fn a_link_named_as_a_tool_of_ubi_reader_is_that_tool() {
+        assert_eq!(
+            run(&["/usr/bin/ubireader_extract_files", "-w", "-o", "out", "image"]),
+            [
+                "tidegate",
+                "ubireader",
+                "extract-files",
+                "-w",
+                "-o",
+                "out",
+                "image"
+            ]
+        );
     }
 
     #[test]

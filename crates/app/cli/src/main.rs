@@ -37,8 +37,10 @@ mod taken;
 mod trace_command;
 mod ubi_command;
 mod ubifs_command;
+mod ubireader;
 mod ui_command;
 mod unmount;
+mod unpack;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -73,6 +75,8 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Unmount(arguments) => unmount::run(arguments)?,
         Command::Stats(arguments) => stats::run(arguments)?,
         Command::Inspect(arguments) => return inspect::run(arguments),
+        Command::Unpack(arguments) => return unpack::run(arguments),
+        Command::Ubireader(tool) => return ubireader::run(tool),
         Command::Bench(arguments) => return bench_command::run(arguments),
         Command::Replay(arguments) => return bench_command::repeat::run(arguments),
         Command::Trace(command) => return trace_command::run(command, words),

@@ -368,7 +368,16 @@ fn pages() -> Vec<(String, Vec<Vec<String>>)> {
 }
 
 /// Options of the original programs that a command stands in for.
-const OTHER_GRAMMAR: [&str; 3] = ["tidegate-mobibench", "tidegate-ubi-build", "tidegate-mount"];
+const OTHER_GRAMMAR: [&str; 8] = [
+    "tidegate-mobibench",
+    "tidegate-mount",
+    "tidegate-ubi-build",
+    "tidegate-ubireader-display-info",
+    "tidegate-ubireader-extract-files",
+    "tidegate-ubireader-extract-images",
+    "tidegate-ubireader-list-files",
+    "tidegate-ubireader-utils-info",
+];
 
 #[test]
 fn options_have_one_grammar_over_all_commands() {

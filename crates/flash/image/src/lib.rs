@@ -11,7 +11,7 @@
 //! attach of `ubi`, which decides as Linux does, stays the way for everything that writes. Arrays of several chips are not
 //! assembled here.
 //!
-//! Memory: about 100 bytes per block of the dump, and one megabyte of its content.
+//! Memory: a few hundred bytes per block of the dump, and one megabyte of its content.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

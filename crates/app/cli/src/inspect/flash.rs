@@ -331,15 +331,11 @@ const UBIFS_MAGIC: [u8; 4] = [0x31, 0x18, 0x10, 0x06];
 
 /// UBI or UBIFS inside a larger dump.
 fn inside(path: &Path, offset: u64, magic: Magic) -> Result<Identity> {
-    let from = offset + 1;
-    let cut = |name: &str| format!("tail -c +{from} FILE > {name} && tidegate inspect {name}");
+    let next = "tidegate unpack FILE -o DIRECTORY";
     let mut identity = match magic {
-        Magic::Ubifs => {
-            Identity::new(Kind::Ubifs, "a larger dump with a bare UBIFS volume").then(cut("volume.ubifs"))
-        }
+        Magic::Ubifs => Identity::new(Kind::Ubifs, "a larger dump with a bare UBIFS volume").then(next),
         Magic::Ubi => {
-            let mut identity =
-                Identity::new(Kind::Ubi, "a larger dump with a UBI image").then(cut("image.ubi"));
+            let mut identity = Identity::new(Kind::Ubi, "a larger dump with a UBI image").then(next);
             let failed = || format!("{} can't be read", path.display());
             let mut file = File::open(path).with_context(failed)?;
             let file_bytes =

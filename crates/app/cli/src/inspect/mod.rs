@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
-use self::identity::{Identity, Kind};
+use self::identity::Identity;
+pub use self::identity::Kind;
 use crate::Finding;
 use crate::output::print_line;
 

@@ -180,6 +180,13 @@ impl ChipArguments {
                 "; give the geometry by --page, --block, --subpage and --oob".to_owned()
             }
             ubi::AttachError::Device(_) => String::new(),
+            ubi::AttachError::Mixed { .. }
+            | ubi::AttachError::NoVolumeTable { .. }
+            | ubi::AttachError::VolumeTable { .. } => {
+                format!(
+                    "; `tidegate unpack {image} -o DIRECTORY` reads it all the same, each image for itself"
+                )
+            }
             _ => format!("; run `tidegate ubi check {image}` to list the damage"),
         };
         let foreign = matches!(error, ubi::AttachError::NotUbi { .. });

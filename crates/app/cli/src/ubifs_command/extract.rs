@@ -23,10 +23,10 @@ use crate::output::{Printed, print_bytes, print_error, print_line};
 use crate::quantity::{about_bytes, parse_bytes};
 
 /// Bytes that are extracted at most, unless `--max-size` says otherwise.
-const EXTRACTED_BYTES_MAX: u64 = 64 << 30;
+pub const EXTRACTED_BYTES_MAX: u64 = 64 << 30;
 
 /// Files and folders that are made at most, unless `--max-files` says otherwise.
-const EXTRACTED_FILES_MAX: u64 = 10_000_000;
+pub const EXTRACTED_FILES_MAX: u64 = 10_000_000;
 
 /// Arguments of `tidegate ubifs extract`.
 #[derive(Args, Debug)]
@@ -97,7 +97,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    fn new(bytes: u64, files: u64, stop: Arc<AtomicBool>) -> Self {
+    /// A budget of bytes and files; `stop` is set by signals.
+    pub fn new(bytes: u64, files: u64, stop: Arc<AtomicBool>) -> Self {
         Self {
             bytes: AtomicU64::new(bytes),
             files: AtomicU64::new(files),
@@ -148,14 +149,19 @@ impl Budget {
 /// Progress of a copy, with a spinner on a terminal.
 pub struct Progress {
     bar: ProgressBar,
-    directories: u64,
-    files: u64,
-    others: u64,
-    bytes: u64,
+    /// Number of directories.
+    pub directories: u64,
+    /// Number of regular files, one for each name.
+    pub files: u64,
+    /// Number of all others.
+    pub others: u64,
+    /// Sum of the sizes of regular files, bytes.
+    pub bytes: u64,
 }
 
 impl Progress {
-    fn new() -> Self {
+    /// Starts at nothing.
+    pub fn new() -> Self {
         let style = ProgressStyle::with_template("{spinner} {pos} files, {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
         Self {
@@ -165,6 +171,11 @@ impl Progress {
             others: 0,
             bytes: 0,
         }
+    }
+
+    /// Removes the spinner.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
     }
 
     /// Counts a visited file.

@@ -46,6 +46,15 @@ pub enum Rules {
     Harmless,
     /// All attributes.
     Preserve,
+    /// Those that ubi_reader keeps: devices and times, as far as this user may, the others on request.
+    UbiReader {
+        /// Modes and owners as well.
+        permissions: bool,
+        /// Extended attributes as well.
+        xattrs: bool,
+        /// Mask of the modes of new files.
+        umask: u32,
+    },
 }
 
 /// Copies `start` and everything below it to `root`, which must not exist or be an empty folder.
@@ -78,6 +87,19 @@ pub fn extract(
         Ok(()) | Err(Errno::NOENT) => {}
         Err(_) => bail!(in_use()),
     }
+    extract_in(ubifs, start, (outside, name), rules, budget, losses, progress)
+}
+
+/// As [`extract`], to a new file or folder in an open folder: its descriptor and the name there.
+pub fn extract_in(
+    ubifs: &Ubifs,
+    start: Named,
+    (outside, name): (OwnedFd, &OsStr),
+    rules: Rules,
+    budget: &Budget,
+    losses: &mut Losses,
+    progress: &mut Progress,
+) -> Result<()> {
     let maker = Maker {
         ubifs,
         top_name: name,
@@ -236,6 +258,11 @@ impl Maker<'_> {
             }
             EntryKind::Fifo => make_node(folder.as_fd(), name, FileType::Fifo, 0)?,
             EntryKind::Socket => make_node(folder.as_fd(), name, FileType::Socket, 0)?,
+            EntryKind::BlockDevice | EntryKind::CharacterDevice
+                if matches!(self.rules, Rules::UbiReader { .. }) && !rustix::process::geteuid().is_root() =>
+            {
+                return Ok(Next::Past);
+            }
             EntryKind::BlockDevice | EntryKind::CharacterDevice => {
                 self.make_device(visited, folder.as_fd(), name)?
             }
@@ -358,6 +385,19 @@ impl Maker<'_> {
                 self.lose(&visited.path, &what);
             }
             Rules::Harmless => {}
+            Rules::UbiReader {
+                permissions: true, ..
+            } => {
+                if rustix::process::geteuid().is_root() {
+                    made.set_owner(inode).context("the owner can't be set")?;
+                }
+            }
+            Rules::UbiReader { umask, .. } => {
+                mode = match inode.kind() {
+                    Some(EntryKind::Directory) => 0o777 & !umask,
+                    _ => 0o666 & !umask,
+                };
+            }
         }
         self.set_xattrs(visited, made);
         made.set_mode(inode, mode).context("the mode can't be set")?;
@@ -365,6 +405,9 @@ impl Maker<'_> {
     }
 
     fn set_xattrs(&self, visited: &Visited, made: &Made<'_>) {
+        if matches!(self.rules, Rules::UbiReader { xattrs: false, .. }) {
+            return;
+        }
         let mut lost = Vec::new();
         for xattr in self.ubifs.xattrs_lossy(visited.number, &mut lost) {
             let name = shown::name(&xattr.name);

@@ -3,10 +3,10 @@
 mod attributes;
 mod bench;
 mod check;
-mod content;
-mod extract;
-mod folder;
-mod folder_tree;
+pub mod content;
+pub mod extract;
+pub mod folder;
+pub mod folder_tree;
 mod info;
 mod list;
 mod log;
@@ -14,9 +14,9 @@ mod mkfs;
 mod mount;
 mod mount_writable;
 mod periodic;
-mod source;
-mod tar_archive;
-mod walk;
+pub mod source;
+pub mod tar_archive;
+pub mod walk;
 
 use std::ffi::OsString;
 
@@ -90,6 +90,8 @@ pub struct Losses {
     lines: Vec<String>,
     /// Total length of `lines`.
     bytes: usize,
+    /// Path of the file system, in front of those of its files.
+    prefix: Vec<u8>,
 }
 
 /// Maximum number of lines kept for a document.
@@ -98,11 +100,35 @@ const LINES_MAX: usize = 10_000;
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 impl Losses {
-    fn tell(&mut self, path: &[u8], what: &dyn std::fmt::Display) {
+    /// Losses of a file system that is one of several.
+    pub fn below(prefix: &[u8]) -> Self {
+        Self {
+            prefix: prefix.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// Number of losses.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The printed lines, unless there were very many.
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// Prints and counts a loss.
+    pub fn tell(&mut self, path: &[u8], what: &dyn std::fmt::Display) {
         self.count += 1;
+        let path = match (self.prefix.is_empty(), path.is_empty()) {
+            (true, _) => path.to_vec(),
+            (false, true) => self.prefix.clone(),
+            (false, false) => [&self.prefix, b"/".as_slice(), path].concat(),
+        };
         let line = match path.is_empty() {
             true => what.to_string(),
-            false => format!("{}: {what}", shown::name(path)),
+            false => format!("{}: {what}", shown::name(&path)),
         };
         print_error(&line);
         if self.lines.len() < LINES_MAX && self.bytes < LINE_BYTES_MAX {
@@ -111,7 +137,8 @@ impl Losses {
         }
     }
 
-    fn result(&self) -> Finding {
+    /// The exit code by the number of losses.
+    pub fn result(&self) -> Finding {
         match self.count {
             0 => Finding::Nothing,
             _ => Finding::Something,

@@ -69,7 +69,8 @@ impl FromStr for KeyFile {
 }
 
 impl KeyFile {
-    fn read(&self) -> Result<MasterKey> {
+    /// Reads the key.
+    pub fn read(&self) -> Result<MasterKey> {
         let path = self.path.display();
         let raw = fs::read(&self.path).with_context(|| format!("{path} can't be read"))?;
         let bytes = raw.len();

@@ -37,35 +37,101 @@ pub fn write(
     progress: &mut Progress,
 ) -> Result<()> {
     to_output(archive, &mut |out| {
-        let mut archive = Archive {
-            ubifs,
-            budget,
-            builder: Builder::new(out),
-            first_names: HashMap::new(),
-            sparse_name: sparse_name(ubifs, start),
-        };
-        walk(ubifs, start, losses, &mut |visited, losses| {
-            check_stop(budget)?;
-            if !budget.take_file() {
-                losses.tell(&visited.path, &budget.too_many_files());
-                return Ok(Next::Stop);
-            }
-            progress.count(visited);
-            match archive.add(visited, losses) {
-                // An archive that can't be written ends the walk.
-                Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
-                Err(error) => {
-                    // The file's next name must not become a link to a name that the archive lacks.
-                    archive.first_names.remove(&visited.number);
-                    losses.tell(&visited.path, &crate::output::with_causes(&error));
-                    Ok(Next::Past)
-                }
-                Ok(()) => Ok(Next::Below),
-            }
-        })?;
-        archive.builder.into_inner()?.flush()?;
+        let mut builder = Builder::new(out);
+        add_tree(&mut builder, b"./", (ubifs, start), budget, losses, progress)?;
+        builder.into_inner()?.flush()?;
         Ok(())
     })
+}
+
+/// Appends a file or folder with everything below it to an archive. Its names begin with `prefix`, which ends in a slash.
+pub fn add_tree<W: Write>(
+    builder: &mut Builder<W>,
+    prefix: &[u8],
+    (ubifs, start): (&Ubifs, Named),
+    budget: &Budget,
+    losses: &mut Losses,
+    progress: &mut Progress,
+) -> Result<()> {
+    let mut archive = Archive {
+        ubifs,
+        budget,
+        builder,
+        prefix,
+        first_names: HashMap::new(),
+        sparse_name: sparse_name(ubifs, start, prefix),
+    };
+    walk(ubifs, start, losses, &mut |visited, losses| {
+        check_stop(budget)?;
+        if !budget.take_file() {
+            losses.tell(&visited.path, &budget.too_many_files());
+            return Ok(Next::Stop);
+        }
+        progress.count(visited);
+        match archive.add(visited, losses) {
+            // An archive that can't be written ends the walk.
+            Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
+            Err(error) => {
+                // The file's next name must not become a link to a name that the archive lacks.
+                archive.first_names.remove(&visited.number);
+                losses.tell(&visited.path, &crate::output::with_causes(&error));
+                Ok(Next::Past)
+            }
+            Ok(()) => Ok(Next::Below),
+        }
+    })
+}
+
+/// Appends a regular file of `bytes` bytes, owned by root, without times.
+pub fn add_content<W: Write>(
+    builder: &mut Builder<W>,
+    name: &[u8],
+    bytes: u64,
+    content: impl Read,
+    budget: &Budget,
+) -> Result<()> {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(bytes);
+    let mut records = Records::new();
+    put_name(&mut header, &mut records, name);
+    if bytes >= 1 << 33 {
+        records.push(("size".to_owned(), bytes.to_string().into_bytes()));
+    }
+    append(builder, header, &records, Stoppable(content, budget))
+}
+
+/// Appends a folder, owned by root, without times. Its name ends in a slash.
+pub fn add_folder<W: Write>(builder: &mut Builder<W>, name: &[u8]) -> Result<()> {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::Directory);
+    header.set_mode(0o755);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(0);
+    let mut records = Records::new();
+    put_name(&mut header, &mut records, name);
+    append(builder, header, &records, io::empty())
+}
+
+fn append<W: Write>(
+    builder: &mut Builder<W>,
+    mut header: Header,
+    records: &Records,
+    content: impl Read,
+) -> Result<()> {
+    let records = records
+        .iter()
+        .map(|(keyword, value)| (keyword.as_str(), value.as_slice()));
+    builder.append_pax_extensions(records)?;
+    header.set_cksum();
+    builder.append(&header, content)?;
+    Ok(())
 }
 
 /// Half an archive is of no use: the output goes with the error.
@@ -89,7 +155,9 @@ impl<R: Read> Read for Stoppable<'_, R> {
 struct Archive<'a, W: Write> {
     ubifs: &'a Ubifs,
     budget: &'a Budget,
-    builder: Builder<W>,
+    builder: &'a mut Builder<W>,
+    /// Beginning of all names.
+    prefix: &'a [u8],
     /// First name of each file. Kept for all files, because the link count of an image can't be trusted.
     first_names: HashMap<InodeNumber, Vec<u8>>,
     /// Name of sparse files for readers that don't know them.
@@ -97,7 +165,7 @@ struct Archive<'a, W: Write> {
 }
 
 /// A name in a folder that the image lacks: as a link, the image's one could lead such a reader elsewhere.
-fn sparse_name(ubifs: &Ubifs, start: Named) -> Vec<u8> {
+fn sparse_name(ubifs: &Ubifs, start: Named, prefix: &[u8]) -> Vec<u8> {
     let folder = |number: u64| format!("GNUSparseFile.{number}");
     let is_free = |number: &u64| {
         matches!(
@@ -107,7 +175,7 @@ fn sparse_name(ubifs: &Ubifs, start: Named) -> Vec<u8> {
     };
     // Any number in a folder that can't be read: it has no other names then.
     let number = (0..SPARSE_NAMES_MAX).find(is_free).unwrap_or(SPARSE_NAMES_MAX);
-    format!("./{}/content", folder(number)).into_bytes()
+    [prefix, format!("{}/content", folder(number)).as_bytes()].concat()
 }
 
 impl<W: Write> Archive<'_, W> {
@@ -116,7 +184,7 @@ impl<W: Write> Archive<'_, W> {
         let kind = inode
             .kind()
             .with_context(|| format!("mode {:o} is no kind of file", inode.mode))?;
-        let mut name = [b"./", visited.path.as_slice()].concat();
+        let mut name = [self.prefix, visited.path.as_slice()].concat();
         if kind == EntryKind::Directory && !visited.path.is_empty() {
             name.push(b'/');
         }
@@ -201,14 +269,8 @@ impl<W: Write> Archive<'_, W> {
         appended
     }
 
-    fn append(&mut self, mut header: Header, records: &Records, content: impl Read) -> Result<()> {
-        let records = records
-            .iter()
-            .map(|(keyword, value)| (keyword.as_str(), value.as_slice()));
-        self.builder.append_pax_extensions(records)?;
-        header.set_cksum();
-        self.builder.append(&header, content)?;
-        Ok(())
+    fn append(&mut self, header: Header, records: &Records, content: impl Read) -> Result<()> {
+        append(self.builder, header, records, content)
     }
 
     /// PAX records of nanosecond times and extended attributes.

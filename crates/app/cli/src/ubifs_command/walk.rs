@@ -46,12 +46,17 @@ pub struct Named {
     pub kind: Option<EntryKind>,
 }
 
-/// Resolves a path. Does not follow symbolic links.
-pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<Named> {
-    let mut at = Named {
+/// The root directory.
+pub const fn root() -> Named {
+    Named {
         inode: ROOT_INODE,
         kind: Some(EntryKind::Directory),
-    };
+    }
+}
+
+/// Resolves a path. Does not follow symbolic links.
+pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<Named> {
+    let mut at = root();
     for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
         match ubifs.lookup(at.inode, name.as_bytes()) {
             Ok(Entry { inode, kind, .. }) => at = Named { inode, kind },

@@ -1,0 +1,255 @@
+//! `ubireader_extract_files` and `ubireader_extract_images`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use image::{Content, Partition, Volume};
+use ubi::format::VolumeKind;
+
+use super::{Common, Input, budget, make_folder, open, umask};
+use crate::Finding;
+use crate::output::{print_error, print_line, to_file, with_causes};
+use crate::ubifs_command::Losses;
+use crate::ubifs_command::extract::{Budget, Progress};
+use crate::ubifs_command::folder::{self, Rules};
+use crate::ubifs_command::source::KeyFile;
+use crate::ubifs_command::walk::root;
+use crate::unpack::names::{Names, harmless};
+use crate::unpack::report;
+
+/// The folder of all tools without `-o`.
+pub const DEFAULT_FOLDER: &str = "ubifs-root";
+
+/// Arguments of `ubireader_extract_files`.
+#[derive(Args, Debug)]
+pub struct FilesArguments {
+    /// The dump.
+    #[command(flatten)]
+    pub common: Common,
+    /// Keep modes and owners; owners need root
+    #[arg(short, long)]
+    pub keep_permissions: bool,
+    /// Keep extended attributes; needs root
+    #[arg(short = 'x', long)]
+    pub preserve_xattr: bool,
+    /// LEB size of a UBIFS; accepted, and taken from its superblock
+    #[arg(short = 'e', long, value_name = "BLOCK_SIZE")]
+    pub leb_size: Option<String>,
+    /// The folder to write to [default: ubifs-root]
+    #[arg(short, long, value_name = "OUTPATH")]
+    pub output_dir: Option<PathBuf>,
+    /// A file with the master key of encrypted files
+    #[arg(short = 'K', long, value_name = "MASTER_KEY")]
+    pub master_key: Option<KeyFile>,
+}
+
+/// Arguments of `ubireader_extract_images`.
+#[derive(Args, Debug)]
+pub struct ImagesArguments {
+    /// The dump.
+    #[command(flatten)]
+    pub common: Common,
+    /// Write volumes (UBIFS) or whole images (UBI)
+    #[arg(short = 'u', long, value_name = "IMAGE_TYPE", default_value = "UBIFS", ignore_case = true, value_parser = ["UBIFS", "UBI"])]
+    pub image_type: String,
+    /// The folder to write to [default: ubifs-root]
+    #[arg(short, long, value_name = "OUTPATH")]
+    pub output_dir: Option<PathBuf>,
+}
+
+/// Extraction of one run.
+struct Files<'a> {
+    key: Option<&'a KeyFile>,
+    rules: Rules,
+    budget: Budget,
+    losses: u64,
+}
+
+/// Runs `ubireader_extract_files`.
+pub fn files(arguments: &FilesArguments) -> Result<Finding> {
+    let common = &arguments.common;
+    if let Some(key) = &arguments.master_key {
+        key.read()?;
+    }
+    let Some(input) = common.open()? else {
+        return Ok(Finding::Something);
+    };
+    let mut files = Files {
+        key: arguments.master_key.as_ref(),
+        rules: Rules::UbiReader {
+            permissions: arguments.keep_permissions,
+            xattrs: arguments.preserve_xattr,
+            umask: umask(),
+        },
+        budget: budget()?,
+        losses: input.tell(),
+    };
+    let out = arguments
+        .output_dir
+        .clone()
+        .unwrap_or_else(|| DEFAULT_FOLDER.into());
+    let mut names = Names::default();
+    for partition in input.partitions() {
+        let folder = out.join(names.unique(&partition.image_sequence.to_string()));
+        files.partition(partition, &folder)?;
+    }
+    let alone = input.survey.parts.len() == 1;
+    for bare in input.bare() {
+        let folder = match alone {
+            true => out.clone(),
+            false => out.join(format!("ubifs-{:#x}", bare.offset)),
+        };
+        files.tree(Arc::new(bare.open()), &folder)?;
+    }
+    let stopped = files.budget.is_stopped();
+    Ok(if stopped {
+        Finding::Something
+    } else {
+        common.end(files.losses)
+    })
+}
+
+impl Files<'_> {
+    fn partition(&mut self, partition: &Partition, folder: &Path) -> Result<()> {
+        let mut names = Names::default();
+        for volume in &partition.volumes {
+            let name = harmless(&volume.name());
+            let place = name.as_bytes();
+            self.losses += volume
+                .findings
+                .iter()
+                .map(|finding| report::tell(place, finding))
+                .sum::<u64>();
+            // The content at which ubi_reader ends is kept.
+            let ending = match (volume.content, volume.kind) {
+                (Content::Ubifs | Content::Empty, _) => "",
+                (Content::Squashfs, _) => ".squashfs",
+                (Content::Known(_) | Content::Unknown, VolumeKind::Static) => ".bin",
+                (Content::Known(_) | Content::Unknown, VolumeKind::Dynamic) => ".img",
+            };
+            let target = folder.join(names.unique(&format!("{name}{ending}")));
+            match volume.content {
+                Content::Ubifs => self.tree(Arc::new(volume.open()), &target)?,
+                Content::Empty => make_folder(&target)?,
+                _ => self.image(volume, &target)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self, volume: Arc<dyn ubi::Volume>, folder: &Path) -> Result<()> {
+        if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+            bail!("Output directory is not empty. {}", folder.display());
+        }
+        let mut losses = Losses::below(folder.as_os_str().as_encoded_bytes());
+        if let Some(ubifs) = open(volume, self.key, &mut losses) {
+            if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                make_folder(parent)?;
+            }
+            print_line(&format!("Extracting files to: {}", folder.display()))?;
+            let mut progress = Progress::new();
+            let extracted = folder::extract(
+                &ubifs,
+                root(),
+                folder,
+                self.rules,
+                &self.budget,
+                &mut losses,
+                &mut progress,
+            );
+            progress.finish();
+            if let Err(error) = extracted {
+                losses.tell(b"", &with_causes(&error));
+            }
+        }
+        self.losses += losses.count();
+        Ok(())
+    }
+
+    fn image(&mut self, volume: &Volume, file: &Path) -> Result<()> {
+        self.losses += write_image(volume, file, &self.budget)?;
+        Ok(())
+    }
+}
+
+/// Writes the content of a volume; the number of losses.
+fn write_image(volume: &Volume, file: &Path, budget: &Budget) -> Result<u64> {
+    if let Some(folder) = file.parent() {
+        make_folder(folder)?;
+    }
+    let mut stream = volume.stream();
+    if let Err(error) = budget.take_bytes(stream.length_bytes()) {
+        print_error(&format!("{}: {error}", file.display()));
+        return Ok(1);
+    }
+    to_file(file, &mut |out: &mut dyn Write| {
+        std::io::copy(&mut stream, out).with_context(|| format!("{} can't be written", file.display()))?;
+        Ok(())
+    })?;
+    let place = file.as_os_str().as_encoded_bytes();
+    Ok(stream
+        .findings()
+        .iter()
+        .map(|finding| report::tell(place, finding))
+        .sum())
+}
+
+/// Runs `ubireader_extract_images`.
+pub fn images(arguments: &ImagesArguments) -> Result<Finding> {
+    let common = &arguments.common;
+    let Some(input) = common.open()? else {
+        return Ok(Finding::Something);
+    };
+    if input.partitions().next().is_none() {
+        bail!("File does not look like UBI data.");
+    }
+    let mut losses = input.tell();
+    let budget = budget()?;
+    let out = arguments
+        .output_dir
+        .clone()
+        .unwrap_or_else(|| DEFAULT_FOLDER.into());
+    let folder = out.join(&input.name);
+    let mut names = Names::default();
+    for partition in input.partitions() {
+        let sequence = names.unique(&partition.image_sequence.to_string());
+        if arguments.image_type.eq_ignore_ascii_case("UBI") {
+            make_folder(&folder)?;
+            whole(&input, partition, &folder.join(format!("img-{sequence}.ubi")))?;
+            continue;
+        }
+        let mut names = Names::default();
+        for volume in &partition.volumes {
+            let name = names.unique(&harmless(&volume.name()));
+            losses += volume
+                .findings
+                .iter()
+                .map(|finding| report::tell(name.as_bytes(), finding))
+                .sum::<u64>();
+            losses += write_image(
+                volume,
+                &folder.join(format!("img-{sequence}_vol-{name}.ubifs")),
+                &budget,
+            )?;
+        }
+    }
+    Ok(common.end(losses))
+}
+
+/// Writes all blocks of a partition, without OOB.
+fn whole(input: &Input, partition: &Partition, file: &Path) -> Result<()> {
+    to_file(file, &mut |out: &mut dyn Write| {
+        let mut blocks = partition.blocks(&input.dump);
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match blocks.read(&mut buffer)? {
+                0 => return Ok(()),
+                bytes => out.write_all(&buffer[..bytes])?,
+            }
+        }
+    })
+}

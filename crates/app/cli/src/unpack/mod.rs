@@ -1,0 +1,316 @@
+//! `tidegate unpack`: everything in a dump of raw flash in one run: all partitions, their volumes, and the files in them.
+//!
+//! The crate `image` finds and reads; this module names, writes and reports. Names come from the dump and are not trusted:
+//! `names.rs` makes harmless ones of them, and all files are made below a descriptor of a new folder.
+
+pub mod names;
+pub mod report;
+mod target;
+mod volumes;
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use image::{Dump, Hints, Part, Survey};
+use programs::stop_on_signals;
+use serde_json::{Value, json};
+use tar::Builder;
+
+use self::names::Names;
+use self::target::{Folder, Target};
+use self::volumes::Volumes;
+use crate::Finding;
+use crate::inspect::{Kind, not_understood};
+use crate::output::{print_error, print_line, to_output};
+use crate::quantity::{parse_bytes, show_bytes};
+use crate::ubi_command::chip::bar;
+use crate::ubifs_command::extract::{Budget, EXTRACTED_FILES_MAX};
+use crate::ubifs_command::folder::Rules;
+use crate::ubifs_command::source::KeyFile;
+
+/// Arguments of `tidegate unpack`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "DIRECTORY gets a folder for each UBI partition, named by its image sequence, with a folder for each \
+                  UBIFS, VOLUME.bin for other static volumes, VOLUME.squashfs and VOLUME.img for others, and \
+                  report.json. Partitions are found at any byte, with or without OOB, between bootloaders, noise \
+                  and erased areas.\n\
+                  Dumps are not trusted: nothing is made outside DIRECTORY, and nothing in it that gives rights to \
+                  others. Each loss is a line.\n\
+                  Exit codes: 0 everything, 1 something was lost or left out, 2 nothing was understood."
+)]
+pub struct UnpackArguments {
+    /// The dump: a file, a block device, /dev/mtdN, or - for standard input
+    pub dump: PathBuf,
+    /// The folder to create; it must not exist or be empty
+    #[arg(long, short = 'o', value_name = "DIRECTORY")]
+    pub output: Option<PathBuf>,
+    /// Write a tar archive (PAX) to this file instead; - is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    pub tar: Option<PathBuf>,
+    /// Only list the partitions and volumes
+    #[arg(long, conflicts_with_all = ["output", "tar"])]
+    pub list: bool,
+    /// First byte of the dump to look at; hexadecimal with 0x [default: 0]
+    #[arg(long, value_name = "BYTES", value_parser = parse_place, help_heading = "Chip")]
+    pub offset: Option<u64>,
+    /// Number of bytes to look at [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = parse_place, help_heading = "Chip")]
+    pub length: Option<u64>,
+    /// Size of a page, bytes [default: guessed from the headers in the dump]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
+    pub page: Option<u64>,
+    /// Size of an eraseblock without OOB, bytes [default: as for --page]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
+    pub block: Option<u64>,
+    /// The same in pages; needs --page
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Chip",
+        requires = "page",
+        conflicts_with = "block"
+    )]
+    pub pages_per_block: Option<u32>,
+    /// Size of a sub-page, bytes; accepted, as reading does not depend on it
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
+    pub subpage: Option<u64>,
+    /// OOB bytes that follow each page [default: as for --page]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
+    pub oob: Option<u64>,
+    /// A master key of encrypted files (fscrypt): a file with the raw bytes, as for `tidegate ubifs`; repeatable
+    #[arg(long = "key", value_name = "[DESCRIPTOR=]FILE")]
+    pub keys: Vec<KeyFile>,
+    /// Keep owners, devices, setuid and setgid bits and all extended attributes; only for dumps that you trust
+    #[arg(long, conflicts_with = "tar")]
+    pub preserve: bool,
+    /// Maximum bytes of content to write; files that do not fit are skipped
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "64g")]
+    pub max_size: u64,
+    /// Maximum number of files and folders to create
+    #[arg(long, value_name = "N", default_value_t = EXTRACTED_FILES_MAX)]
+    pub max_files: u64,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A size, or an offset in hexadecimal.
+fn parse_place(text: &str) -> Result<u64, String> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => {
+            u64::from_str_radix(digits, 16).map_err(|_| format!("`{text}` is no hexadecimal number of bytes"))
+        }
+        None => parse_bytes(text),
+    }
+}
+
+impl UnpackArguments {
+    fn check(&self) -> Result<()> {
+        if self.output.is_none() && self.tar.is_none() && !self.list {
+            bail!("name the target with -o DIRECTORY or --tar FILE, or say --list");
+        }
+        if self.json && self.tar.as_ref().is_some_and(|tar| tar.as_os_str() == "-") {
+            bail!("--json with --tar -: both would go to standard output");
+        }
+        if self.preserve && !rustix::process::geteuid().is_root() {
+            bail!("--preserve needs root: nobody else may give files to others or make devices");
+        }
+        self.keys.iter().try_for_each(|key| key.read().map(drop))
+    }
+
+    fn hints(&self) -> Result<Hints> {
+        let size = |name: &str, value: Option<u64>| {
+            let size = value.map(u32::try_from).transpose();
+            size.map_err(|_| anyhow!("--{name} is more than 4 GiB"))
+        };
+        let pages = self.pages_per_block.map(u64::from);
+        let block = self
+            .page
+            .zip(pages)
+            .map(|(page, pages)| page.saturating_mul(pages));
+        let hints = Hints {
+            page_bytes: size("page", self.page)?,
+            block_bytes: size("block", self.block.or(block))?,
+            oob_bytes: size("oob", self.oob)?,
+        };
+        hints.check()?;
+        Ok(hints)
+    }
+
+    fn open(&self) -> Result<Arc<Dump>> {
+        let dump = open_dump(&self.dump)?;
+        if (self.offset, self.length) == (None, None) {
+            return Ok(Arc::new(dump));
+        }
+        let name = dump.name();
+        let window = dump.window(self.offset.unwrap_or(0), self.length);
+        Ok(Arc::new(window.map_err(|error| anyhow!("{name}: {error}"))?))
+    }
+}
+
+/// Opens a dump; `-` is standard input.
+pub fn open_dump(path: &Path) -> Result<Dump> {
+    if path.as_os_str() != "-" {
+        return Dump::open(path).with_context(|| format!("{} can't be read", path.display()));
+    }
+    let input = std::io::stdin().as_fd().try_clone_to_owned();
+    input
+        .and_then(|input| Dump::of_file("standard input", File::from(input)))
+        .context("standard input can't be read")
+}
+
+/// Surveys a dump, with a progress bar on a terminal.
+pub fn survey(dump: &Arc<Dump>, hints: &Hints) -> Survey {
+    let progress = bar(dump.bytes(), "reading");
+    let survey = image::survey(dump, hints, &mut |bytes| progress.set_position(bytes));
+    progress.finish_and_clear();
+    survey
+}
+
+/// Runs the command.
+pub fn run(arguments: &UnpackArguments) -> Result<Finding> {
+    arguments.check()?;
+    let hints = arguments.hints()?;
+    let dump = arguments.open()?;
+    // Until here nothing was written, so that a signal ends the program at once.
+    let survey = survey(&dump, &hints);
+    if survey.parts.is_empty() {
+        return Err(nothing_found(&arguments.dump, &dump, &survey));
+    }
+    let budget = Budget::new(arguments.max_size, arguments.max_files, stop_on_signals()?);
+    let run = Run {
+        arguments,
+        dump: &dump,
+        survey: &survey,
+        budget: &budget,
+    };
+    let (report, losses) = match (&arguments.output, &arguments.tar) {
+        (Some(root), _) => {
+            let rules = match arguments.preserve {
+                true => Rules::Preserve,
+                false => Rules::Harmless,
+            };
+            let mut folder = Folder::create(root, rules)?;
+            let done = run.unpack(Some(&mut folder))?;
+            folder.finish(&done.0.to_string())?;
+            done
+        }
+        (None, Some(archive)) => {
+            let mut done = None;
+            to_output(archive, &mut |out| {
+                let mut target = target::Archive::new(Builder::new(out));
+                let unpacked = run.unpack(Some(&mut target))?;
+                target.finish(&unpacked.0.to_string())?;
+                done = Some(unpacked);
+                Ok(())
+            })?;
+            done.context("the archive was not written")?
+        }
+        (None, None) => run.unpack(None)?,
+    };
+    if arguments.json {
+        print_line(&report.to_string())?;
+    } else if arguments.tar.as_ref().is_none_or(|tar| tar.as_os_str() != "-") {
+        print_line(&report::as_text(&report))?;
+    }
+    if budget.is_stopped() {
+        print_error("stopped before its end: the folder holds whole files, but not all");
+        return Ok(Finding::Something);
+    }
+    Ok(match losses {
+        0 => Finding::Nothing,
+        _ => Finding::Something,
+    })
+}
+
+/// The error about a dump without UBI and UBIFS.
+pub fn nothing_found(path: &Path, dump: &Dump, survey: &Survey) -> anyhow::Error {
+    let hints: String = survey
+        .findings
+        .iter()
+        .map(|finding| format!("; {finding}"))
+        .collect();
+    let error = anyhow!(
+        "{}: no UBI and no UBIFS was found in {} of it{hints}",
+        path.display(),
+        show_bytes(dump.bytes())
+    );
+    match path.as_os_str() == "-" {
+        true => error,
+        false => not_understood(
+            path,
+            "a dump with UBI or UBIFS",
+            &[Kind::Ubi, Kind::Nand, Kind::Ubifs],
+            error,
+        ),
+    }
+}
+
+/// One run of the command.
+struct Run<'a> {
+    arguments: &'a UnpackArguments,
+    dump: &'a Dump,
+    survey: &'a Survey,
+    budget: &'a Budget,
+}
+
+impl Run<'_> {
+    /// Unpacks all parts, or lists them without a target. Returns the report and the number of losses.
+    fn unpack<'d>(&self, mut target: Option<&mut (dyn Target + 'd)>) -> Result<(Value, u64)> {
+        let mut names = Names::default();
+        let mut parts = Vec::new();
+        let mut losses = 0;
+        for finding in &self.survey.findings {
+            losses += report::tell(b"", finding);
+        }
+        for part in &self.survey.parts {
+            let folder = names.unique(&match part {
+                Part::Ubi(partition) => partition.image_sequence.to_string(),
+                Part::Ubifs(bare) => format!("ubifs-{:#x}", bare.offset),
+            });
+            let mut volumes = Volumes {
+                keys: &self.arguments.keys,
+                budget: self.budget,
+                folder: &folder,
+                names: Names::default(),
+                target: target.as_deref_mut(),
+                losses: 0,
+            };
+            parts.push(match part {
+                Part::Ubi(partition) => volumes.partition(partition)?,
+                Part::Ubifs(bare) => volumes.bare(bare)?,
+            });
+            losses += volumes.losses;
+        }
+        let areas: Vec<Value> = self.survey.areas.iter().map(report::area).collect();
+        let findings: Vec<Value> = self.survey.findings.iter().map(report::finding).collect();
+        let report = json!({
+            "dump": &*self.dump.name(),
+            "offset": self.dump.base(),
+            "bytes": self.dump.bytes(),
+            "parts": parts,
+            "areas": areas,
+            "findings": findings,
+            "losses": losses,
+            "complete": losses == 0 && !self.budget.is_stopped(),
+        });
+        Ok((report, losses))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_sizes_or_hexadecimal() {
+        assert_eq!(parse_place("0x1F000"), Ok(0x1F000));
+        assert_eq!(parse_place("4k"), Ok(4096));
+        parse_place("0xg").expect_err("no digit");
+    }
+}

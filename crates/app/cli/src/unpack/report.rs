@@ -1,0 +1,155 @@
+//! The report of `tidegate unpack`: one JSON object, and its text.
+
+use image::{Area, BareVolume, Finding, Partition, Severity};
+use results::shown;
+use serde_json::{Value, json};
+
+use crate::output::print_error;
+use crate::quantity::{about_bytes, show_bytes};
+
+/// A finding as a line, without the name of its volume.
+pub fn line(finding: &Finding) -> String {
+    match finding.at {
+        Some(at) => format!("byte {at:#x}: {}", finding.what),
+        None => finding.what.to_string(),
+    }
+}
+
+/// Prints a finding about `place`. Returns the number of losses.
+pub fn tell(place: &[u8], finding: &Finding) -> u64 {
+    let place = match place.is_empty() {
+        true => String::new(),
+        false => format!("{}: ", shown::name(place)),
+    };
+    let line = line(finding);
+    match finding.severity() {
+        Severity::Loss => print_error(&format!("{place}{line}")),
+        Severity::Note => print_error(&format!("note: {place}{line}")),
+    }
+    u64::from(finding.severity() == Severity::Loss)
+}
+
+/// A finding.
+pub fn finding(finding: &Finding) -> Value {
+    json!({
+        "kind": finding.what.kind(),
+        "is_loss": finding.severity() == Severity::Loss,
+        "offset": finding.at,
+        "text": finding.what.to_string(),
+    })
+}
+
+/// An area between partitions.
+pub fn area(area: &Area) -> Value {
+    json!({
+        "offset": area.offset,
+        "bytes": area.bytes,
+        "content": if area.is_erased { "erased" } else { "other" },
+    })
+}
+
+/// A UBI partition.
+pub fn partition(partition: &Partition, folder: &str, volumes: Vec<Value>) -> Value {
+    let (shape, counts) = (&partition.shape, &partition.counts);
+    let findings: Vec<Value> = partition.findings.iter().map(finding).collect();
+    json!({
+        "kind": "ubi",
+        "folder": folder,
+        "image_sequence": partition.image_sequence,
+        "offset": partition.offset,
+        "bytes": partition.bytes,
+        "page_bytes": shape.page_bytes,
+        "oob_bytes": shape.oob_bytes,
+        "block_bytes": shape.block_bytes,
+        "vid_header_offset": shape.vid_header_offset,
+        "data_offset": shape.data_offset,
+        "blocks": {
+            "used": counts.used,
+            "free": counts.free,
+            "erased": counts.erased,
+            "damaged": counts.damaged,
+            "other": counts.other,
+        },
+        "volumes": volumes,
+        "findings": findings,
+    })
+}
+
+/// A UBIFS without UBI.
+pub fn bare(bare: &BareVolume, folder: &str) -> Value {
+    json!({
+        "kind": "ubifs",
+        "folder": folder,
+        "offset": bare.offset,
+        "bytes": bare.bytes,
+        "leb_bytes": bare.superblock.leb_bytes,
+        "lebs": bare.superblock.lebs,
+        "missing_bytes": bare.missing_bytes,
+    })
+}
+
+/// The report for people.
+pub fn as_text(report: &Value) -> String {
+    let mut lines = Vec::new();
+    for part in report["parts"].as_array().into_iter().flatten() {
+        let number = |key: &str| part[key].as_u64().unwrap_or(0);
+        if part["kind"] == "ubifs" {
+            lines.push(format!(
+                "UBIFS at byte {:#x}: {} LEBs of {}{}",
+                number("offset"),
+                number("lebs"),
+                show_bytes(number("leb_bytes")),
+                written(part)
+            ));
+            continue;
+        }
+        let oob = match number("oob_bytes") {
+            0 => String::new(),
+            oob => format!(
+                ", pages of {} and {oob} bytes of OOB",
+                show_bytes(number("page_bytes"))
+            ),
+        };
+        let blocks: u64 = part["blocks"]
+            .as_object()
+            .into_iter()
+            .flat_map(|counts| counts.values())
+            .filter_map(Value::as_u64)
+            .sum();
+        lines.push(format!(
+            "UBI {} at byte {:#x}: {blocks} blocks of {}{oob}",
+            number("image_sequence"),
+            number("offset"),
+            show_bytes(number("block_bytes")),
+        ));
+        for volume in part["volumes"].as_array().into_iter().flatten() {
+            let text = |key: &str| volume[key].as_str().unwrap_or_default();
+            lines.push(format!(
+                "  {} ({}, {}){}",
+                shown::name(text("name").as_bytes()),
+                text("kind"),
+                text("content"),
+                written(volume)
+            ));
+        }
+    }
+    lines.join("\n")
+}
+
+/// The output of a volume.
+fn written(volume: &Value) -> String {
+    let bytes = about_bytes(volume["bytes"].as_u64().unwrap_or(0));
+    let content = match volume["files"].as_u64() {
+        Some(files) => format!("{files} files, {bytes}"),
+        None => bytes,
+    };
+    let losses = match volume["losses"].as_u64() {
+        Some(0) | None => String::new(),
+        Some(losses) => format!(", {losses} losses"),
+    };
+    match volume["output"].as_str() {
+        Some(output) => format!(": {content}{losses} to {}", shown::name(output.as_bytes())),
+        None if volume["bytes"] == 0 => losses,
+        None => format!(": {content}{losses}"),
+    }
+}
