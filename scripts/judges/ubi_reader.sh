@@ -2,7 +2,7 @@
 # Compares files extracted by ubi_reader (from PyPI, in a virtual environment) from images after a power cut with the
 # files that Linux recovered: the table of docs/guide/ubifs.md.
 #
-#   TIDEGATE_UBIFS_MOMENTS=51 TIDEGATE_UBIFS_KEEP=FOLDER cargo test -p ubifs --test linux moment
+#   TIDEGATE_UBIFS_MOMENTS=51 TIDEGATE_UBIFS_KEEP=FOLDER cargo test -p ubifs --test suite linux::moment
 #   scripts/judges/ubi_reader.sh FOLDER
 #
 # FOLDER holds NAME.img and NAME.txt (lab-hash). A file counts as recovered if its path, size and SHA-256 are those of Linux.

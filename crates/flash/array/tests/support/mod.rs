@@ -1,6 +1,10 @@
 //! Small simulated chips of an array, which can be copied like files: each test attaches copies on its own power
 //! supply.
 
+#[expect(dead_code, reason = "syncs that fail are for tests of UBI")]
+#[path = "../../../ubi/tests/support/hosted_chip.rs"]
+pub mod hosted_chip;
+
 use std::sync::{Arc, Mutex};
 
 use array::{Array, ArrayError, Execution, MemberIdentity, Redundancy, attach, format};

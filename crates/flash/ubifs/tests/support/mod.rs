@@ -1,5 +1,36 @@
 //! File trees as text, one line per file, to compare the host with UBIFS.
 
+pub mod array_of;
+pub mod cut_again;
+pub mod ends;
+pub mod fault_run;
+#[expect(
+    clippy::print_stdout,
+    reason = "the number of faults, for who asks with --nocapture"
+)]
+pub mod fault_sweep;
+pub mod faulty;
+#[path = "../../../ubi/tests/support/faulty_chip.rs"]
+pub mod faulty_chip;
+#[expect(dead_code, reason = "syncs that fail are for tests of UBI")]
+#[path = "../../../ubi/tests/support/hosted_chip.rs"]
+pub mod hosted_chip;
+pub mod image;
+pub mod lab_lines;
+pub mod linux;
+pub mod linux_journal;
+pub mod medium;
+pub mod one_chip;
+pub mod patient;
+pub mod rig;
+pub mod script;
+pub mod sha256;
+pub mod shown;
+pub mod sweep;
+pub mod tool;
+pub mod turns;
+pub mod unsteady;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
