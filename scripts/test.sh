@@ -61,8 +61,8 @@ documentation_and_judges() {
         scripts/judges/run.sh
     fi
 }
-beside "integration tests a to l" test_workspace --quiet --no-fail-fast --test '[a-l]*'
-beside "unit tests, integration tests m to z" test_workspace --quiet --no-fail-fast --lib --bins --test '[m-z]*'
+beside "unit tests, integration tests a to l" test_workspace --quiet --no-fail-fast --lib --bins --test '[a-l]*'
+beside "integration tests m to z" test_workspace --quiet --no-fail-fast --test '[m-z]*'
 beside "examples in the documentation, judges" documentation_and_judges
 
 failed=()
