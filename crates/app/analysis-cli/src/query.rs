@@ -1,8 +1,11 @@
 //! `tidegate trace query`: runs a named analysis, or a user's query, over block traces.
 
-use analysis::named;
+use std::ops::ControlFlow;
+
+use analysis::{Query, Session, named};
 use anyhow::{Result, bail};
 use programs::analysis_arguments::TraceQueryArguments;
+use programs::output::Printed;
 use programs::{Finding, output};
 
 use crate::traces::open;
@@ -12,30 +15,41 @@ pub fn run(arguments: &TraceQueryArguments) -> Result<Finding> {
     if arguments.list {
         return list(arguments);
     }
-    let table = match (&arguments.named, arguments.words.split_last()) {
+    match (&arguments.named, arguments.words.split_last()) {
         (Some(name), _) => {
             let analysis = named::find(name)?;
-            open(&arguments.limits, &arguments.words)?
-                .session
-                .run(&analysis)?
+            let opened = open(&arguments.limits, &arguments.words)?;
+            print(&opened.session, &Query::named(&analysis), arguments.json)?;
         }
         (None, Some((sql, traces))) if !traces.is_empty() => {
             let Some(sql) = sql.to_str() else {
                 bail!("the query is not UTF-8");
             };
-            open(&arguments.limits, traces)?.session.query(sql)?
+            let opened = open(&arguments.limits, traces)?;
+            print(&opened.session, &Query::of_user(sql), arguments.json)?;
         }
         (None, _) => bail!(
             "a trace, but no query; write it behind the traces, or choose one with --named (--list shows them)"
         ),
-    };
-    let text = if arguments.json {
-        serde_json::to_string(&table)? + "\n"
-    } else {
-        table.to_text()
-    };
-    output::print_text(&text)?;
+    }
     Ok(Finding::Nothing)
+}
+
+/// Prints a result: a document row by row, a table once its columns' widths are known.
+fn print(session: &Session, query: &Query<'_>, json: bool) -> Result<()> {
+    if !json {
+        output::print_text(&session.table(query)?.to_text())?;
+        return Ok(());
+    }
+    let mut printed = Ok(Printed::Done);
+    session.json(query, |text| {
+        printed = output::print_text(text);
+        match printed {
+            Ok(Printed::Done) => ControlFlow::Continue(()),
+            Ok(Printed::Closed) | Err(_) => ControlFlow::Break(()),
+        }
+    })?;
+    printed.map(|_| ())
 }
 
 fn list(arguments: &TraceQueryArguments) -> Result<Finding> {

@@ -144,6 +144,37 @@ fn a_trace_is_asked_in_sql_and_by_name() {
 }
 
 #[test]
+fn a_query_that_is_too_much_ends_with_its_limit_and_the_next_step() {
+    let folder = tempfile::tempdir().unwrap();
+    stored(folder.path(), "phone", 400, 0);
+    let query = |sql: &str, options: &[&str]| {
+        let words = [&["trace", "query", "phone.trace", sql, "--memory", "8m"], options].concat();
+        tidegate(folder.path(), &words)
+    };
+    let pairs = "SELECT a.id AS first, b.id AS second FROM requests AS a CROSS JOIN requests AS b";
+    let table = query(pairs, &[]);
+    let said = text(&table.stderr);
+    assert_eq!(table.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("exceeds the memory of 8388608 bytes") && said.contains("--json"),
+        "{said}"
+    );
+    assert_eq!(text(&table.stdout), "");
+    let document = query(pairs, &["--json"]);
+    assert_eq!(document.status.code(), Some(0), "{}", text(&document.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&document.stdout).unwrap();
+    assert_eq!(document["rows"].as_array().unwrap().len(), 160_000);
+
+    let deep = query(&format!("SELECT {}", vec!["1"; 20_000].join(" + ")), &[]);
+    let said = text(&deep.stderr);
+    assert_eq!(deep.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("expected at most 1000 words and operators, found 20000"),
+        "{said}"
+    );
+}
+
+#[test]
 fn two_traces_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     stored(folder.path(), "a", 10, 0);

@@ -7,6 +7,7 @@
 //! Invariants: the sum of requests over all cells is that of the trace; cells are in the order of row, column, series.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::compute::cast;
@@ -98,16 +99,16 @@ WHERE requests.moves_data AND requests.first_ns IS NOT NULL";
 
 /// The grids of a session, devices with most requests first.
 pub(crate) fn grids(session: &Session) -> Result<Vec<DensityGrid>, AnalysisError> {
-    let failed = || AnalysisError::query("the points of the pictures");
+    let what = "the points of the pictures";
+    let on = |read: Result<(), DataFusionError>| {
+        read.map(ControlFlow::Continue)
+            .map_err(AnalysisError::query(what))
+    };
     let mut extents = Vec::new();
-    session
-        .for_each_batch(EXTENTS, |batch| read_extents(batch, &mut extents))
-        .map_err(failed())?;
+    session.for_each_batch(what, EXTENTS, |batch| on(read_extents(batch, &mut extents)))?;
     extents.truncate(PANELS_MAX);
     let mut grids: Vec<DensityGrid> = extents.iter().flat_map(Extent::grids).collect();
-    session
-        .for_each_batch(POINTS, |batch| add_points(batch, &mut grids))
-        .map_err(failed())?;
+    session.for_each_batch(what, POINTS, |batch| on(add_points(batch, &mut grids)))?;
     for grid in &mut grids {
         grid.fold_to(CELLS_MAX);
     }

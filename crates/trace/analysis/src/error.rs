@@ -54,6 +54,60 @@ pub enum AnalysisError {
         #[source]
         source: Box<DataFusionError>,
     },
+    /// A query's text is too long to be parsed safely.
+    #[error(
+        "the query is too long: expected at most {most} {unit}, found {found}; split it, or write long lists of values \
+             as IN (...)"
+    )]
+    QueryTooLong {
+        /// The quantity that is bounded.
+        unit: &'static str,
+        /// Its largest value.
+        most: usize,
+        /// Its value.
+        found: usize,
+    },
+    /// The parser's limit was reached.
+    #[error(
+        "the query is nested too deeply: expected at most 50 levels of parentheses and subqueries; name inner queries \
+             by WITH"
+    )]
+    QueryTooDeep,
+    /// A result that has to be kept as a whole does not fit the session's memory.
+    #[error(
+        "{what}: the result has over {rows} rows, which exceeds the memory of {memory_bytes} bytes; expected fewer rows \
+             (LIMIT, GROUP BY), more memory (--memory), or --json, which keeps none of them"
+    )]
+    ResultTooLarge {
+        /// Description of the query.
+        what: String,
+        /// Rows kept so far.
+        rows: usize,
+        /// Memory of the session.
+        memory_bytes: usize,
+    },
+    /// A query needs more memory than the session has.
+    #[error(
+        "{what}: needs more than the memory of {memory_bytes} bytes; give it more (--memory), or query less at once: \
+             {source}"
+    )]
+    Memory {
+        /// Description of the query.
+        what: String,
+        /// Memory of the session.
+        memory_bytes: usize,
+        /// DataFusion's error, which names the operation.
+        #[source]
+        source: Box<DataFusionError>,
+    },
+    /// DataFusion panicked.
+    #[error("{what}: the query engine panicked: {message}; write the query in another way")]
+    Panic {
+        /// Description of the query.
+        what: String,
+        /// The panic's message.
+        message: String,
+    },
     /// There is no analysis with this name.
     #[error("no analysis is named {name:?}; `tidegate trace query --list` names them{hint}")]
     UnknownName {
@@ -65,10 +119,9 @@ pub enum AnalysisError {
 }
 
 impl AnalysisError {
-    pub(crate) fn query(what: impl Into<String>) -> impl FnOnce(DataFusionError) -> Self {
-        let what = what.into();
+    pub(crate) fn query(what: &str) -> impl Fn(DataFusionError) -> Self {
         move |source| Self::Query {
-            what,
+            what: what.to_owned(),
             source: Box::new(source),
         }
     }

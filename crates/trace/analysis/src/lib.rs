@@ -10,16 +10,20 @@
 //!
 //! Invariants:
 //! - The same traces give the same report, to the byte: every analysis has a total order of rows.
-//! - Memory is bounded by the session's limits, not by the trace; larger sorts use the disk.
+//! - Memory is bounded by the session's limits, not by the trace or the result; larger sorts use the disk.
+//! - Every row is checked before it is queried, by its table's sum or by itself; a sum that overflows is an error.
 //! - Queries only read.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod checked_sum;
 mod comparison;
 mod density;
 mod error;
+mod json_document;
 pub mod named;
 mod page;
+mod query_text;
 mod report;
 mod session;
 mod table;
@@ -30,6 +34,6 @@ pub use comparison::{ComparedRow, ComparedTable, ComparedValue, Comparison};
 pub use density::{DensityGrid, SERIES, Vertical};
 pub use error::AnalysisError;
 pub use report::{Pictures, Report, Step};
-pub use session::{Limits, Session};
+pub use session::{Limits, Query, Session};
 pub use table::{Column, Table, Unit, Value};
 pub use trace_folder::{StoredTrace, find_traces};

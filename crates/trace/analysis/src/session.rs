@@ -3,25 +3,29 @@
 //! Tables are `requests`, `runs` and `events` (`docs/formats/block-trace.md`), and the views of `sql/views`. Queries
 //! may only read: statements that create, change or write anything are refused.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::datasource::file_format::options::ParquetReadOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
-use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::sqlparser::parser::ParserError;
 use formats::native::{EVENTS_FILE, REQUESTS_FILE, RUNS_FILE};
 use tokio::runtime::Runtime;
 use tokio_stream::StreamExt;
 
-use crate::AnalysisError;
+use crate::json_document::JsonDocument;
 use crate::named::{self, Analysis};
+use crate::query_text::{self, STACK_BYTES};
 use crate::table::{self, Table};
 use crate::trace_folder::{StoredTrace, find_traces};
+use crate::{AnalysisError, checked_sum};
 
 /// Rows per batch. Values below the library's own 8,192 gain nothing; larger ones cost memory in wide queries.
 const BATCH_ROWS: usize = 8192;
@@ -39,7 +43,7 @@ const TABLES: [(&str, &str); 3] = [
 /// Limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory of all queries that run at a time, in bytes; larger sorts use temporary files.
+    /// Memory of all queries that run at a time and of all results kept, in bytes; larger sorts use temporary files.
     pub memory_bytes: usize,
     /// Queries of a report that run in parallel. A single query uses one thread: DataFusion 55 otherwise splits it into
     /// partitions, which deadlock when their sorts share a bounded memory.
@@ -52,6 +56,8 @@ pub struct Session {
     runtime: Arc<Runtime>,
     traces: Vec<StoredTrace>,
     limits: Limits,
+    /// Memory of the results that callers keep: counted until the session ends.
+    results: MemoryReservation,
 }
 
 impl Session {
@@ -60,6 +66,7 @@ impl Session {
         let traces = find_traces(paths)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(limits.threads.max(1))
+            .thread_stack_size(STACK_BYTES)
             .thread_name("query")
             .build()
             .map_err(|source| AnalysisError::Threads { source })?;
@@ -70,11 +77,13 @@ impl Session {
         let context = runtime
             .block_on(context_over(&traces, limits.memory_bytes))
             .map_err(AnalysisError::query("the traces can't be opened"))?;
+        let results = MemoryConsumer::new("results").register(&context.runtime_env().memory_pool);
         Ok(Self {
             context,
             runtime,
             traces,
             limits,
+            results,
         })
     }
 
@@ -96,66 +105,171 @@ impl Session {
         &self.traces
     }
 
-    /// Runs a named analysis.
+    /// Runs a named analysis. Its result counts as memory of the session.
     pub fn run(&self, analysis: &Analysis) -> Result<Table, AnalysisError> {
-        let empty = Table {
-            name: analysis.name.to_owned(),
-            title: analysis.title.clone(),
-            about: analysis.about.clone(),
-            columns: Vec::new(),
-            rows: Vec::new(),
-        };
-        self.fill(empty, analysis.sql, &analysis.key)
-            .map_err(AnalysisError::query(format!("analysis {}", analysis.name)))
+        self.table(&Query::named(analysis))
     }
 
-    /// Runs a user's query.
+    /// Runs a user's query. Its result counts as memory of the session.
     pub fn query(&self, sql: &str) -> Result<Table, AnalysisError> {
-        let empty = Table {
-            name: "query".to_owned(),
-            title: "Query".to_owned(),
-            about: sql.to_owned(),
-            columns: Vec::new(),
-            rows: Vec::new(),
-        };
-        self.fill(empty, sql, &[])
-            .map_err(AnalysisError::query("the query failed"))
+        self.table(&Query::of_user(sql))
     }
 
-    fn fill(&self, mut table: Table, sql: &str, key: &[String]) -> Result<Table, DataFusionError> {
-        self.for_each_batch(sql, |batch| {
-            if table.columns.is_empty() {
-                table.columns = table::columns_of(batch.schema_ref(), key);
-            }
-            Ok(table.append(batch)?)
-        })
-        .map(|schema| {
-            if table.columns.is_empty() {
-                table.columns = table::columns_of(&schema, key);
-            }
-            table
-        })
+    /// Runs a query and gives its result as one JSON document, the same as that of a [`Table`], piece by piece: rows are
+    /// not kept. After `emit` breaks, the rest is left out; after an error the document has no end.
+    pub fn json(
+        &self,
+        query: &Query<'_>,
+        mut emit: impl FnMut(&str) -> ControlFlow<()> + Send,
+    ) -> Result<(), AnalysisError> {
+        let mut document: Option<JsonDocument> = None;
+        let mut last = ControlFlow::Continue(());
+        let schema = self.for_each_batch(&query.failed, query.sql, |batch| {
+            let document = document.get_or_insert_with(|| JsonDocument::new(query.empty(batch.schema_ref())));
+            let rows =
+                table::rows_of(batch).map_err(|error| AnalysisError::query(&query.failed)(error.into()))?;
+            last = emit(&document.rows(&rows));
+            Ok(last)
+        })?;
+        if last.is_break() {
+            return Ok(());
+        }
+        let document = document.unwrap_or_else(|| JsonDocument::new(query.empty(&schema)));
+        let _ = emit(&document.end());
+        Ok(())
     }
 
-    /// Passes the result of a query on batch by batch, so that it is never in memory as a whole.
+    /// Runs a query. Its result counts as memory of the session.
+    pub fn table(&self, query: &Query<'_>) -> Result<Table, AnalysisError> {
+        let mut table: Option<Table> = None;
+        let before = self.results.size();
+        let filled = self.for_each_batch(&query.failed, query.sql, |batch| {
+            let table = table.get_or_insert_with(|| query.empty(batch.schema_ref()));
+            let rows =
+                table::rows_of(batch).map_err(|error| AnalysisError::query(&query.failed)(error.into()))?;
+            let bytes = rows.iter().map(|row| table::row_bytes(row)).sum();
+            self.results
+                .try_grow(bytes)
+                .map_err(|_| AnalysisError::ResultTooLarge {
+                    what: query.failed.clone(),
+                    rows: table.rows.len(),
+                    memory_bytes: self.limits.memory_bytes,
+                })?;
+            table.rows.extend(rows);
+            Ok(ControlFlow::Continue(()))
+        });
+        let schema = filled.inspect_err(|_| self.results.resize(before))?;
+        Ok(table.unwrap_or_else(|| query.empty(&schema)))
+    }
+
+    /// Passes the result of a query on batch by batch, so that it is never in memory as a whole, until `take` breaks.
+    ///
+    /// The query is planned and run in a thread with a large stack: the engine recurses once per level of it.
     pub(crate) fn for_each_batch(
         &self,
+        what: &str,
         sql: &str,
-        mut take: impl FnMut(&RecordBatch) -> Result<(), DataFusionError>,
-    ) -> Result<SchemaRef, DataFusionError> {
+        mut take: impl FnMut(&RecordBatch) -> Result<ControlFlow<()>, AnalysisError> + Send,
+    ) -> Result<SchemaRef, AnalysisError> {
+        query_text::check(sql)?;
+        let failed = |source: DataFusionError| {
+            if let DataFusionError::SQL(error, _) = source.find_root()
+                && matches!(**error, ParserError::RecursionLimitExceeded)
+            {
+                return AnalysisError::QueryTooDeep;
+            }
+            if !matches!(source.find_root(), DataFusionError::ResourcesExhausted(_)) {
+                return AnalysisError::query(what)(source);
+            }
+            AnalysisError::Memory {
+                what: what.to_owned(),
+                memory_bytes: self.limits.memory_bytes,
+                source: Box::new(source),
+            }
+        };
         let reads_alone = SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false);
-        self.runtime.block_on(async {
-            let frame = self.context.sql_with_options(sql, reads_alone).await?;
-            let mut batches = frame.execute_stream().await?;
-            let schema = batches.schema();
-            while let Some(batch) = batches.next().await {
-                take(&batch?)?;
-            }
-            Ok(schema)
+        let run = || {
+            self.runtime.block_on(async {
+                let frame = self.context.sql_with_options(sql, reads_alone).await;
+                let mut batches = frame.map_err(failed)?.execute_stream().await.map_err(failed)?;
+                let schema = batches.schema();
+                while let Some(batch) = batches.next().await {
+                    if take(&batch.map_err(failed)?)?.is_break() {
+                        break;
+                    }
+                }
+                Ok(schema)
+            })
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new()
+                .name("query".to_owned())
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, run)
+                .map_err(|source| AnalysisError::Threads { source })?;
+            thread.join().unwrap_or_else(|panic| {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                Err(AnalysisError::Panic {
+                    what: what.to_owned(),
+                    message: text.unwrap_or("no message").to_owned(),
+                })
+            })
         })
+    }
+}
+
+/// A query with the headings of its result.
+#[derive(Clone, Debug)]
+pub struct Query<'a> {
+    name: &'a str,
+    title: &'a str,
+    about: &'a str,
+    sql: &'a str,
+    key: &'a [String],
+    /// Start of its errors.
+    failed: String,
+}
+
+impl<'a> Query<'a> {
+    /// A named analysis.
+    #[must_use]
+    pub fn named(analysis: &'a Analysis) -> Self {
+        Self {
+            name: analysis.name,
+            title: &analysis.title,
+            about: &analysis.about,
+            sql: analysis.sql,
+            key: &analysis.key,
+            failed: format!("analysis {}", analysis.name),
+        }
+    }
+
+    /// A user's query.
+    #[must_use]
+    pub fn of_user(sql: &'a str) -> Self {
+        Self {
+            name: "query",
+            title: "Query",
+            about: sql,
+            sql,
+            key: &[],
+            failed: "the query failed".to_owned(),
+        }
+    }
+
+    /// Its result without rows.
+    fn empty(&self, schema: &Schema) -> Table {
+        Table {
+            name: self.name.to_owned(),
+            title: self.title.to_owned(),
+            about: self.about.to_owned(),
+            columns: table::columns_of(schema, self.key),
+            rows: Vec::new(),
+        }
     }
 }
 
@@ -176,6 +290,7 @@ async fn context_over(
         .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
         .build_arc()?;
     let context = SessionContext::new_with_config_rt(config, runtime);
+    context.register_udaf(checked_sum::function());
     for (table, file) in TABLES {
         let files: Vec<String> = traces
             .iter()

@@ -216,19 +216,34 @@ impl Table {
         };
         self.rows.iter().map(shown).collect()
     }
+}
 
-    pub(crate) fn append(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        let columns = batch
-            .columns()
-            .iter()
-            .map(|column| values(column.as_ref()))
-            .collect::<Result<Vec<_>, _>>()?;
-        for row in 0..batch.num_rows() {
-            self.rows
-                .push(columns.iter().map(|column| column[row].clone()).collect());
-        }
-        Ok(())
-    }
+/// The rows of a batch.
+pub(crate) fn rows_of(batch: &RecordBatch) -> Result<Vec<Vec<Value>>, ArrowError> {
+    let columns = batch.columns().iter().map(|column| values(column.as_ref()));
+    let mut columns: Vec<_> = columns
+        .map(|values| values.map(Vec::into_iter))
+        .collect::<Result<_, _>>()?;
+    let row = |_| {
+        columns
+            .iter_mut()
+            .map(|column| column.next().unwrap_or(Value::Null))
+            .collect()
+    };
+    Ok((0..batch.num_rows()).map(row).collect())
+}
+
+/// Memory of a row that is kept until it is displayed: each value, its text before and after it is shortened, and its
+/// place in the printed text.
+pub(crate) fn row_bytes(row: &[Value]) -> usize {
+    let bytes = |value: &Value| {
+        let text = match value {
+            Value::Text(text) => text.len(),
+            Value::Null | Value::Integer(_) | Value::Real(_) | Value::Boolean(_) => 16,
+        };
+        size_of::<Value>() + 2 * size_of::<String>() + 4 * text.next_multiple_of(16)
+    };
+    3 * size_of::<Vec<Value>>() + row.iter().map(bytes).sum::<usize>()
 }
 
 pub(crate) fn columns_of(schema: &datafusion::arrow::datatypes::Schema, key: &[String]) -> Vec<Column> {

@@ -1,4 +1,4 @@
-//! Stored traces on disk: finds trace folders and reads their headers. The format is implemented in `formats::native`.
+//! Stored traces on disk: finds trace folders, reads their headers and checks their tables. The format is implemented in `formats::native`.
 
 use std::path::{Path, PathBuf};
 
@@ -23,9 +23,10 @@ pub struct StoredTrace {
 }
 
 impl StoredTrace {
-    /// Reads the header of the trace in this folder.
+    /// Reads the header of the trace in this folder, and checks its tables: DataFusion checks no row.
     pub fn open(folder: &Path) -> Result<Self, AnalysisError> {
         let reader = NativeReader::open(folder)?;
+        reader.check_rows()?;
         let stored = reader.stored_header();
         Ok(Self {
             path: reader.folder().to_owned(),
