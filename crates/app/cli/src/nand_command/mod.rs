@@ -2,6 +2,7 @@
 
 mod create;
 mod dump;
+mod ecc;
 mod fail;
 mod info;
 mod load;
@@ -18,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::create::CreateArguments;
 use self::dump::DumpArguments;
+use self::ecc::EccArguments;
 use self::fail::FailArguments;
 use self::info::InfoArguments;
 use self::load::LoadArguments;
@@ -39,6 +41,8 @@ pub enum NandCommand {
     Load(LoadArguments),
     /// Read a chip into an image
     Dump(DumpArguments),
+    /// Find the ECC layout of a dump with OOB areas, and correct its data
+    Ecc(EccArguments),
     /// Make single blocks of a simulated chip fail, or repair them
     Fail(FailArguments),
     /// List the named chips
@@ -55,6 +59,7 @@ pub fn run(command: &NandCommand) -> Result<Finding> {
         NandCommand::Wear(arguments) => wear::run(arguments),
         NandCommand::Load(arguments) => load::run(arguments),
         NandCommand::Dump(arguments) => dump::run(arguments),
+        NandCommand::Ecc(arguments) => ecc::run(arguments),
         NandCommand::Fail(arguments) => fail::run(arguments),
         NandCommand::Presets(arguments) => presets::run(arguments),
         NandCommand::Timing(arguments) => timing::run(arguments),

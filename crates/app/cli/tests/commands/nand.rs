@@ -237,3 +237,106 @@ fn blocks_fail_at_the_given_places_until_they_are_mended() {
     );
     assert_eq!(json(&folder, &["load", "chip", "image"])["programmed_blocks"], 6);
 }
+
+/// A chip's dump with the kernel's Hamming codes, as the simulator writes them, with one wrong bit in each 256 bytes.
+fn dump_with_wrong_bits(folder: &TempDir) -> Vec<u8> {
+    create(folder, "chip", &[]);
+    let image: Vec<u8> = (0..200 * 1024_u32)
+        .map(|at| (at.wrapping_mul(at) / 7).to_le_bytes()[1])
+        .collect();
+    fs::write(folder.path().join("image"), &image).expect("the folder");
+    expect(folder, &["load", "chip", "image"], 0);
+    expect(folder, &["dump", "chip", "raw", "--image-oob"], 0);
+    let mut raw = read(folder, "raw");
+    for (number, page) in raw.chunks_mut(2112).take(100).enumerate() {
+        for step in 0..8 {
+            page[step * 256 + number] ^= 1 << (step % 8);
+        }
+    }
+    fs::write(folder.path().join("raw"), raw).expect("the folder");
+    image
+}
+
+#[test]
+fn a_dump_with_oob_is_corrected_without_naming_its_layout() {
+    let folder = TempDir::new().unwrap();
+    let image = dump_with_wrong_bits(&folder);
+    let found = json(&folder, &["ecc", "raw", "-o", "data"]);
+    assert_eq!(found["family"], "linux", "{found}");
+    assert_eq!(found["layout"], "hamming/256,page=2048,oob=64,ecc=40..64");
+    assert_eq!(found["corrected_bits"], 800);
+    assert_eq!(found["failed_steps"], 0);
+    let data = read(&folder, "data");
+    assert!(data[..image.len()] == image && data[image.len()..].iter().all(|byte| *byte == 0xFF));
+    // The layout as it is printed, to standard output.
+    let layout = found["layout"].as_str().expect("text");
+    let output = tidegate(&folder, &["ecc", "raw", "--ecc", layout, "-o", "-"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stdout == data);
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("corrected  800 bits in 800 steps (steps by bits: 1: 800)")
+    );
+    // Only the OOB areas removed.
+    expect(
+        &folder,
+        &["ecc", "raw", "--ecc", "none", "--shape", "2k+64", "-o", "as_read"],
+        0,
+    );
+    let as_read = read(&folder, "as_read");
+    assert_eq!(as_read.len(), data.len());
+    assert_eq!(
+        (0..data.len()).filter(|at| as_read[*at] != data[*at]).count(),
+        800
+    );
+}
+
+#[test]
+fn a_step_with_too_many_wrong_bits_is_a_told_loss() {
+    let folder = TempDir::new().unwrap();
+    let image = dump_with_wrong_bits(&folder);
+    let mut raw = read(&folder, "raw");
+    raw[2112 * 9 + 300] ^= 0x10;
+    fs::write(folder.path().join("raw"), &raw).unwrap();
+    let text = expect(&folder, &["ecc", "raw", "-o", "data"], 1);
+    assert!(text.contains("failed     1 steps in 1 pages"), "{text}");
+    assert!(
+        text.contains("the first lost bytes of the data are 18688 to 18944"),
+        "{text}"
+    );
+    let data = read(&folder, "data");
+    let wrong: Vec<_> = (0..image.len()).filter(|at| data[*at] != image[*at]).collect();
+    assert_eq!(wrong, [18432 + 256 + 9, 18432 + 300], "{text}");
+}
+
+#[test]
+fn a_dump_without_a_known_layout_is_refused_with_the_numbers_tried() {
+    let folder = TempDir::new().unwrap();
+    let noise: Vec<u8> = (0..300_000_u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0])
+        .collect();
+    fs::write(folder.path().join("noise"), noise).unwrap();
+    let message = expect(&folder, &["ecc", "noise", "--shape", "2k+64", "-o", "out"], 2);
+    assert!(
+        message.contains("layouts fits") && message.contains("give the layout as text"),
+        "{message}"
+    );
+    assert!(!folder.path().join("out").exists());
+    let message = expect(&folder, &["ecc", "noise", "--ecc", "bch8/512,ecc=2.."], 2);
+    assert!(message.contains("fits"), "{message}");
+    let message = expect(&folder, &["ecc", "noise", "--ecc", "bch99/512"], 2);
+    assert!(message.contains("bch1 to bch64"), "{message}");
+    let message = expect(&folder, &["ecc", "noise", "--offset", "1m"], 2);
+    assert!(
+        message.contains("ends after the dump, which has 300000 bytes"),
+        "{message}"
+    );
+    let list = json(&folder, &["ecc", "--list"]);
+    assert!(
+        list["families"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|family| family["name"] == "gpmi")
+    );
+}

@@ -6,6 +6,7 @@ use array::{Execution, MemberIdentity};
 use emmc::translation::{Kept, KeptMap, KeptOpen};
 use live::KeptCard;
 use media::{Leb, Nand, NandGeometry, Peb};
+use nand::ecc;
 use nand::{ChipModel, FaultModel, FileNand, ImageKind, SimNand, sidecar_path};
 use testkit::hostile::{Decoder, Kind};
 use ubi::format::fastmap::{self, Fastmap, FastmapVolume, Pool, Wear};
@@ -34,6 +35,8 @@ pub fn decoders() -> Vec<Decoder<'static>> {
         whole_array(),
         array_with_parity(),
         sidecar(),
+        ecc_dump(),
+        ecc_layout(),
         identity(),
         kept_card(),
         ubifs_nodes(),
@@ -367,6 +370,70 @@ fn array_with_parity() -> Decoder<'static> {
 }
 
 /// A chip in a file: mutates its side-car, then reads the whole chip.
+/// Pages with BCH4 in their OOB areas; the layout is looked for, and all pages are corrected.
+fn ecc_dump() -> Decoder<'static> {
+    let layout = ecc::Layout::parse("bch4/512,page=512,oob=16,mask=none", None).expect("a layout");
+    // A message and its parity by bchlib.
+    let byte = |at: u32| ((at * at * 7 + at * 13 + 5) % 251).to_le_bytes()[0];
+    let page: Vec<u8> = (0..512)
+        .map(byte)
+        .chain([0xFF; 9])
+        .chain([0x34, 0xaf, 0xe6, 0x87, 0xf4, 0x27, 0x40])
+        .collect();
+    let dump = page.repeat(64);
+    Decoder {
+        name: "ecc dump",
+        kind: Kind::Bytes,
+        good: vec![dump],
+        fix: |_| {},
+        decode: Box::new(move |raw| {
+            let range = 0..u64::try_from(raw.len()).unwrap_or(0);
+            let options = ecc::FindOptions {
+                range: range.clone(),
+                page_bytes: Some(512),
+                oob_bytes: Some(16),
+                choice: ecc::Choice::Auto,
+            };
+            let is_found = ecc::find(raw, &options).is_ok();
+            let Ok(corrected) = ecc::Corrected::new(raw, range, layout.clone()) else {
+                return false;
+            };
+            let summary = corrected.copy(&mut std::io::sink(), &mut |_| {});
+            summary.is_ok_and(|summary| is_found && summary.failed_steps < summary.pages)
+        }),
+    }
+}
+
+fn ecc_layout() -> Decoder<'static> {
+    let texts = [
+        "bch8/512,page=2048,oob=64,ecc=2..15+14,mask=none",
+        "hamming/256,page=512,oob=16,ecc=0..4:6..8",
+        "bch4/512,page=2048,oob=64,ecc=9..16+16,covers=0..9.5+16,right,mask=none",
+        "bch6/512,page=2048,oob=64,inline,prefix=10,packed,swap=2048:0,lsb,mask=none",
+        "bch8/516,page=2048,oob=128,inline,room=13,pad=2,skip-each=452..453,mask=00112233445566778899aabbcc",
+    ];
+    Decoder {
+        name: "ecc layout",
+        kind: Kind::Text,
+        good: texts.iter().map(|text| text.as_bytes().to_vec()).collect(),
+        fix: |_| {},
+        decode: Box::new(|raw| {
+            let Ok(text) = std::str::from_utf8(raw) else {
+                return false;
+            };
+            let Ok(layout) = ecc::Layout::parse(text, None) else {
+                return false;
+            };
+            let again = ecc::Layout::parse(&layout.to_string(), None);
+            assert_eq!(again.as_ref(), Ok(&layout), "{text}");
+            let bytes = vec![0x5A; usize::try_from(layout.raw_bytes()).unwrap_or(0) * 2];
+            let range = 0..u64::try_from(bytes.len()).unwrap_or(0);
+            let corrected = ecc::Corrected::new(&bytes[..], range, layout);
+            corrected.is_ok_and(|corrected| corrected.copy(&mut std::io::sink(), &mut |_| {}).is_ok())
+        }),
+    }
+}
+
 fn sidecar() -> Decoder<'static> {
     let folder = super::folder();
     let path = folder.path().join("chip");

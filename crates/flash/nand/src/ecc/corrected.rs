@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::decoder::{Decoder, Scratch, StepState};
 use super::layout::{Layout, LayoutError};
 use super::source::Source;
+use super::spec::Shape;
 
 /// Raw bytes of a batch, about.
 const BATCH_BYTES: usize = 1 << 20;
@@ -197,6 +198,48 @@ impl<S: Source> Corrected<S> {
     fn raw_at(&self, page: u64) -> u64 {
         self.start + page * u64::from(self.layout.raw_bytes())
     }
+}
+
+/// Result of [`copy_without_oob`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Pages.
+    pub pages: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Bytes at the end of the dump that are no whole page.
+    pub tail_bytes: u64,
+}
+
+/// Writes the main areas of a dump as they are, for dumps without a known code.
+///
+/// # Errors
+/// Those of the source and the sink.
+pub fn copy_without_oob(
+    source: &dyn Source,
+    range: Range<u64>,
+    shape: Shape,
+    sink: &mut dyn Write,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Copied, CopyError> {
+    let raw_bytes = u64::from(shape.page_bytes) + u64::from(shape.oob_bytes);
+    let mut main = vec![0; media::index(shape.page_bytes)];
+    let length = range.end.saturating_sub(range.start);
+    let mut copied = Copied {
+        tail_bytes: length % raw_bytes.max(1),
+        ..Copied::default()
+    };
+    for page in 0..length / raw_bytes.max(1) {
+        let at = range.start + page * raw_bytes;
+        source
+            .read_at(at, &mut main)
+            .map_err(|source| CopyError::Read { at, source })?;
+        sink.write_all(&main).map_err(CopyError::Write)?;
+        copied.pages += 1;
+        copied.bytes += u64::from(shape.page_bytes);
+        progress((page + 1) * raw_bytes);
+    }
+    Ok(copied)
 }
 
 /// Corrects pages in two threads; returns the states of the steps of each.

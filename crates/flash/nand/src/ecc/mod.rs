@@ -23,7 +23,7 @@ mod source;
 mod spec;
 mod table;
 
-pub use corrected::{CopyError, Corrected, PageErrors, Summary};
+pub use corrected::{Copied, CopyError, Corrected, PageErrors, Summary, copy_without_oob};
 pub use decoder::miscorrection_log2;
 pub use find::{Choice, EVIDENCE_BITS_MIN, FindError, FindOptions, Found, find};
 pub use hamming::HammingOrder;
