@@ -1,12 +1,9 @@
 //! The bytes that Linux's software Hamming ECC stores in the OOB area, so that an image with OOB equals one made by
 //! `nanddump --oob`, and `nandwrite --noecc --oob` can write it to a chip of the kernel.
 //!
-//! Each 256 bytes have 3 bytes of parity. Bit `2 n` of the first two bytes is the parity of all bytes whose number
-//! has bit `n` clear, bit `2 n + 1` that of those with bit `n` set, the low eight in the second byte. The third byte
-//! holds the same for the bits within a byte in its upper six bits; the lower two are ones. All bits are inverted, so
-//! that erased bytes have an erased code. The codes are at the end of the OOB area, in order; the bytes before them
-//! are 0xFF except for the bad-block mark. OOB areas of 16 bytes are too small for that and have the codes at offsets
-//! 0 to 3, 6 and 7.
+//! Each 256 bytes have 3 bytes of parity ([`crate::ecc`] has the code). The codes are at the end of the OOB area, in
+//! order; the bytes before them are 0xFF except for the bad-block mark. OOB areas of 16 bytes are too small for that and
+//! have the codes at offsets 0 to 3, 6 and 7.
 //!
 //! The simulator does not correct errors with this code: the number of bits it corrects is a parameter of its model.
 
@@ -41,27 +38,7 @@ pub(crate) fn put_codes(oob: &mut [u8], page_bytes: usize, start: usize, data: &
 }
 
 fn code(step: &[u8]) -> [u8; CODE_BYTES] {
-    let all = step.iter().fold(0, |parity, byte| parity ^ byte);
-    // XOR of the numbers of all bytes with an odd number of ones: bit n is the parity of the bytes whose number has
-    // bit n set.
-    let odd = step
-        .iter()
-        .zip(0_u8..=255)
-        .filter(|(byte, _)| byte.count_ones() % 2 == 1)
-        .fold(0, |sum, (_, number)| sum ^ number);
-    let whole = all.count_ones() % 2 == 1;
-    let pair = |parity_of_set: bool| [parity_of_set ^ whole, parity_of_set];
-    let lines = |bits: std::ops::Range<u8>| pack(bits.flat_map(|bit| pair(odd >> bit & 1 == 1)));
-    let columns = [0b1010_1010, 0b1100_1100, 0b1111_0000_u8]
-        .into_iter()
-        .flat_map(|set| pair((all & set).count_ones() % 2 == 1));
-    [!lines(4..8), !lines(0..4), !(pack(columns) << 2)]
-}
-
-/// Packs bits into a byte, lowest first.
-fn pack(bits: impl Iterator<Item = bool>) -> u8 {
-    bits.enumerate()
-        .fold(0, |byte, (at, bit)| byte | u8::from(bit) << at)
+    crate::ecc::linux_hamming(step)
 }
 
 #[cfg(test)]

@@ -98,6 +98,16 @@ impl Hamming {
     }
 }
 
+/// The code of Linux's software ECC for 256 bytes.
+pub(crate) fn linux_hamming(step: &[u8]) -> [u8; 3] {
+    let code = Hamming {
+        order: HammingOrder::Linux,
+        address_bits: 11,
+    };
+    let [first, second, third, ..] = code.parity(step)[0].to_be_bytes();
+    [first, second, third]
+}
+
 /// The parities of the data bits with each address bit set, and that of all.
 fn parities(step: &[u8]) -> (u32, bool) {
     const LOW_BITS: u64 = 0x0101_0101_0101_0101;

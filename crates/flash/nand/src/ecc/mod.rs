@@ -27,6 +27,7 @@ pub use corrected::{Copied, CopyError, Corrected, PageErrors, Summary, copy_with
 pub use decoder::miscorrection_log2;
 pub use find::{Choice, EVIDENCE_BITS_MIN, FindError, FindOptions, Found, find};
 pub use hamming::HammingOrder;
+pub(crate) use hamming::linux_hamming;
 pub use layout::{Area, BitOrder, Code, Layout, LayoutError, Mask, Placement, Skip};
 pub use source::{FileSource, Source};
 pub use spec::{Shape, SpecError};
