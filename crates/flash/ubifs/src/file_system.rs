@@ -147,6 +147,9 @@ impl Ubifs {
 
     /// An inode, with its recovered size.
     pub fn inode(&self, number: InodeNumber) -> Result<Inode, UbifsError> {
+        if let Some(made) = self.made_inode(number) {
+            return Ok(made);
+        }
         let mut lost = Vec::new();
         let place = self
             .places(Key::inode(number), Key::inode(number), &mut lost)
@@ -170,15 +173,17 @@ impl Ubifs {
         for (owner, number) in numbers.iter().enumerate() {
             let mut lost = Vec::new();
             let found = self.places(Key::inode(*number), Key::inode(*number), &mut lost);
-            if let Some((_, place)) = found.first() {
+            let node = found.first().filter(|_| self.made_inode(*number).is_none());
+            if let Some((_, place)) = node {
                 places.push(*place);
                 owners.push(owner);
             }
             // Placeholder: replaced below if the node is found.
-            inodes.push(Err(match lost.into_iter().next() {
-                Some(finding) => self.damaged(finding),
-                None => self.no_inode(*number),
-            }));
+            inodes.push(match (self.made_inode(*number), lost.into_iter().next()) {
+                (Some(made), _) => Ok(made),
+                (None, Some(finding)) => Err(self.damaged(finding)),
+                (None, None) => Err(self.no_inode(*number)),
+            });
         }
         let mut workspace = self.workspace();
         fetch::nodes(
@@ -192,6 +197,11 @@ impl Ubifs {
             },
         );
         inodes
+    }
+
+    /// An inode that a salvage has made.
+    fn made_inode(&self, number: InodeNumber) -> Option<Inode> {
+        self.index.table()?.inode(number)
     }
 
     fn decoded(
@@ -283,6 +293,9 @@ impl Ubifs {
 
     /// The directory entry of a name.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Entry, UbifsError> {
+        if let Some(made) = self.index.table().and_then(|table| table.entry(directory, name)) {
+            return Ok(made);
+        }
         if let Some(found) = self.lookup_encrypted(directory, name) {
             return found;
         }
@@ -306,6 +319,9 @@ impl Ubifs {
         );
         let mut entries = self.names(low, high, NodeKind::Entry, lost);
         self.decode_names(directory, &mut entries, lost);
+        if let Some(table) = self.index.table() {
+            entries.extend(table.entries(directory));
+        }
         entries
     }
 

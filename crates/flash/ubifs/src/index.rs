@@ -15,6 +15,7 @@ use ubi::Volume;
 use crate::fetch;
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{IndexBranch, IndexNode, Key, NodeKind};
+use crate::salvage::Table;
 
 /// Maximum number of nodes loaded per request; bounds the memory of a search.
 const GROUP: usize = 512;
@@ -31,6 +32,8 @@ pub(crate) struct Index {
     loading: Mutex<HashSet<Place>>,
     loaded: Condvar,
     cache: RwLock<Halves>,
+    /// Replaces the tree after a salvage.
+    table: Option<Table>,
 }
 
 /// A cached index node.
@@ -76,7 +79,26 @@ impl Index {
             loading: Mutex::default(),
             loaded: Condvar::new(),
             cache: RwLock::default(),
+            table: None,
         }
+    }
+
+    /// An index that a salvage has made.
+    pub(crate) fn of_table(volume: Arc<dyn Volume>, table: Table) -> Self {
+        let nowhere = Place {
+            leb: 0,
+            offset: 0,
+            bytes: 0,
+        };
+        Self {
+            table: Some(table),
+            ..Self::new(volume, nowhere, 0)
+        }
+    }
+
+    /// The table of a salvage.
+    pub(crate) const fn table(&self) -> Option<&Table> {
+        self.table.as_ref()
     }
 
     /// Switches to the index of a new commit. The cache is kept, except for the `freed` nodes, whose locations will
@@ -98,6 +120,12 @@ impl Index {
         &self,
         visit: &mut dyn FnMut(Step) -> Result<(), Damage>,
     ) -> Result<(), (Place, Damage)> {
+        if let Some(table) = &self.table {
+            let mut leaves = table.all();
+            return leaves.try_for_each(|(key, place)| {
+                visit(Step::Leaf(key, place)).map_err(|damage| (place, damage))
+            });
+        }
         let mut visits = 0;
         let mut pending = vec![Group {
             places: vec![self.root],
@@ -148,6 +176,10 @@ impl Index {
 
     /// Adds the branches with keys from `low` to `high` to `found`, sorted by key, and damage to `lost`.
     pub(crate) fn range(&self, low: Key, high: Key, found: &mut Vec<(Key, Place)>, lost: &mut Vec<Finding>) {
+        if let Some(table) = &self.table {
+            table.range(low, high, found);
+            return;
+        }
         let inode = (low.inode_number() == high.inode_number()).then(|| low.inode_number());
         let mut visits = 0;
         let mut pending = vec![Group {

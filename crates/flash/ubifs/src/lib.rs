@@ -9,11 +9,12 @@
 //! - [`MountedUbifs`] and [`MountedWriter`]: a read-only and a read-write [`vfs::FileSystem`].
 //! - [`ImageVolume`]: a bare volume image in a file, as made by `mkfs.ubifs`.
 //! - [`RescuedVolume`]: a volume whose superblock is damaged, or whose LEBs have another size than the file system's.
+//! - [`salvage`]: reads a damaged volume by all nodes that a scan finds.
 //! - [`check`]: an independent checker that reports each fault and its location.
 //! - [`mod@format`]: the nodes on the medium. Spec: `docs/formats/ubifs.md`.
 //!
 //! Reading files uses neither the LPT nor any other space accounting; [`Ubifs::space`] reads the LPT. This crate
-//! starts no thread and reads no clock. Readers may be shared between threads; a writer has one owner at a time.
+//! reads no clock, and starts no thread except for the scan of [`salvage`]. Readers may be shared between threads; a writer has one owner at a time.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -40,6 +41,7 @@ mod open;
 mod replay;
 mod report;
 mod rescue;
+pub mod salvage;
 mod scan;
 mod space;
 mod write;

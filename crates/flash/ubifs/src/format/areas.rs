@@ -248,6 +248,45 @@ fixed_node!(Master, NodeKind::Master);
 fixed_node!(LogReference, NodeKind::Reference);
 fixed_node!(CommitStart, NodeKind::CommitStart);
 
+impl Master {
+    /// A master node with all fields zero.
+    pub(crate) const fn unknown() -> Self {
+        Self {
+            highest_inode: 0,
+            commit: 0,
+            flags: 0,
+            log_leb: 0,
+            root_leb: 0,
+            root_offset: 0,
+            root_bytes: 0,
+            gc_leb: 0,
+            index_head_leb: 0,
+            index_head_offset: 0,
+            index_bytes: 0,
+            free_bytes: 0,
+            dirty_bytes: 0,
+            used_bytes: 0,
+            dead_bytes: 0,
+            dark_bytes: 0,
+            lpt_leb: 0,
+            lpt_offset: 0,
+            lpt_head_leb: 0,
+            lpt_head_offset: 0,
+            ltab_leb: 0,
+            ltab_offset: 0,
+            lsave_leb: 0,
+            lsave_offset: 0,
+            scanned_leb: 0,
+            empty_lebs: 0,
+            index_lebs: 0,
+            lebs: 0,
+            root_hash: [0; 64],
+            lpt_hash: [0; 64],
+            hmac: [0; 64],
+        }
+    }
+}
+
 impl Orphans {
     /// Decodes a node that passed [`super::check`]; `raw` is exactly one node.
     pub fn decode(raw: &[u8]) -> Result<Self, NodeDefect> {

@@ -63,6 +63,11 @@ impl Key {
         Self::load(raw.get(..Self::BRANCH_BYTES)?)
     }
 
+    /// The key as a number with the same order.
+    pub(crate) fn order(self) -> u64 {
+        u64::from(self.inode) << 32 | u64::from(self.word)
+    }
+
     const fn new(inode: InodeNumber, kind: KeyKind, low: u32) -> Self {
         Self {
             inode: inode.0,

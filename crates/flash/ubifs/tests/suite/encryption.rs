@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::support::tool::{content, has_mkfs, mkfs};
+use ubi::Volume;
 use ubifs::format::{EntryKind, InodeNumber, ROOT_INODE};
+use ubifs::salvage::{Salvage, SalvageOptions};
 use ubifs::{ImageVolume, Locked, MasterKey, OpenOptions, Subject, Ubifs, UbifsError};
 
 const DESCRIPTOR: &str = "0123456789abcdef";
@@ -128,6 +130,28 @@ fn with_its_key_an_encrypted_image_reads_as_what_it_was_made_of() {
         assert_eq!(names(&found), names(&files), "{more:?}");
         assert!(found == files, "{more:?}: contents differ");
     }
+}
+
+#[test]
+fn a_salvage_opens_encrypted_files_without_superblock_and_master() {
+    if !has_mkfs() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (files, image) = make(folder.path(), &["-P", "32", "-C", "AES-256-XTS", "-x", "zstd"]);
+    let leb = 126_976;
+    let mut raw = fs::read(&image).expect("an image");
+    for at in [0, leb, 2 * leb] {
+        raw[at..at + 4096].fill(0);
+    }
+    fs::write(&image, raw).expect("written");
+    let volume = ImageVolume::open_as(&image, 126_976).expect("it can be read");
+    let volume: Arc<dyn Volume> = Arc::new(volume);
+    let options = SalvageOptions::standard(&*volume);
+    let salvage = Salvage::scan(volume, options);
+    let key = MasterKey::new(key(1)).expect("64 bytes");
+    let ubifs = salvage.into_tree(vec![key]);
+    assert!(files_of(&ubifs) == files, "contents differ");
 }
 
 fn first_in(ubifs: &Ubifs, kind: EntryKind) -> InodeNumber {
