@@ -7,9 +7,9 @@ use results::shown;
 use ubifs::Ubifs;
 use ubifs::format::{EntryKind, Inode, InodeNumber};
 
-use super::Losses;
 use super::source::SourceArguments;
 use super::walk::{Next, resolve, walk};
+use super::{Losses, salvage};
 use crate::Finding;
 use crate::output::{Printed, print_line};
 
@@ -51,6 +51,9 @@ pub struct StatArguments {
 /// Runs `ls`.
 pub fn run(arguments: &ListArguments) -> Result<Finding> {
     let mut losses = Losses::default();
+    if arguments.source.deleted {
+        return salvage::list_deleted(&arguments.source);
+    }
     let ubifs = arguments.source.open(&mut losses)?;
     let directory = resolve(&ubifs, &arguments.path)?.inode;
     let mut lost = Vec::new();
@@ -212,7 +215,7 @@ fn mode(inode: &Inode) -> String {
 }
 
 /// Formats seconds since 1970 as a date and time in UTC.
-fn timestamp(seconds: u64) -> String {
+pub(super) fn timestamp(seconds: u64) -> String {
     date_and_time(seconds.cast_signed())
 }
 

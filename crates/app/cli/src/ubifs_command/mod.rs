@@ -14,6 +14,7 @@ mod mkfs;
 mod mount;
 mod mount_writable;
 mod periodic;
+mod salvage;
 pub mod source;
 pub mod tar_archive;
 pub mod walk;
@@ -92,6 +93,8 @@ pub struct Losses {
     bytes: usize,
     /// Path of the file system, in front of those of its files.
     prefix: Vec<u8>,
+    /// The hint to `--salvage` is needless.
+    is_salvaged: bool,
 }
 
 /// Maximum number of lines kept for a document.
@@ -104,6 +107,8 @@ impl Losses {
     pub fn below(prefix: &[u8]) -> Self {
         Self {
             prefix: prefix.to_vec(),
+            // The commands for several take no `--salvage`.
+            is_salvaged: true,
             ..Self::default()
         }
     }
@@ -139,9 +144,12 @@ impl Losses {
 
     /// The exit code by the number of losses.
     pub fn result(&self) -> Finding {
-        match self.count {
-            0 => Finding::Nothing,
-            _ => Finding::Something,
+        if self.count == 0 {
+            return Finding::Nothing;
         }
+        if !self.is_salvaged {
+            print_error(salvage::HINT);
+        }
+        Finding::Something
     }
 }

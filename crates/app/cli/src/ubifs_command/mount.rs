@@ -17,6 +17,7 @@ use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Writer};
 use vfs::FileSystem;
 
 use super::mount_writable::{self, Writable};
+use super::salvage;
 use super::source::{Devices, SourceArguments, open_file_system};
 use crate::Finding;
 use crate::arguments::MountArguments;
@@ -174,10 +175,17 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     let started = Instant::now();
     let (volume, devices) = plan.source.volume_and_devices()?;
     let attached = Instant::now();
-    let ubifs = open_file_system(volume, plan.open)?.with_keys(plan.source.master_keys()?);
-    let ubifs = Arc::new(ubifs);
+    let (ubifs, guesses) = match plan.source.salvage || plan.source.deleted {
+        true => salvage::of_volume(&plan.source, volume)?,
+        false => (open_file_system(volume, plan.open)?, Vec::new()),
+    };
+    let ubifs = Arc::new(ubifs.with_keys(plan.source.master_keys()?));
     let opened = Instant::now();
-    let findings: Vec<String> = ubifs.findings().iter().map(ToString::to_string).collect();
+    let mut findings: Vec<String> = ubifs.findings().iter().map(ToString::to_string).collect();
+    if !findings.is_empty() && !plan.source.salvage {
+        findings.push(salvage::HINT.to_owned());
+    }
+    findings.extend(guesses);
     let more = Map::from_iter([
         ("attach_us".to_owned(), microseconds(attached - started)),
         ("open_us".to_owned(), microseconds(opened - attached)),
@@ -326,6 +334,9 @@ impl Plan {
         }
         if let Some(option) = of_writers.filter(|_| !writes) {
             bail!("option `{option}` is about writing; it goes with rw");
+        }
+        if writes && (source.salvage || source.deleted) {
+            bail!("--salvage and --deleted are for reading; mount with -o ro");
         }
         if writes && !source.keys.is_empty() {
             bail!("--key does not go with rw: encrypted files can only be read; leave rw out");

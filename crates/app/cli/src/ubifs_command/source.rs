@@ -18,7 +18,7 @@ use ubi::{Access, Ubi, Volume, VolumeId, Work};
 use ubifs::format::SuperblockFlags;
 use ubifs::{ImageVolume, MasterKey, OpenError, OpenOptions, RescuedVolume, Ubifs};
 
-use super::Losses;
+use super::{Losses, salvage};
 use crate::output::print_error;
 use crate::quantity::parse_bytes;
 use crate::ubi_command::chip::{Chip, ChipArguments, find_volume, finish, guessed_image};
@@ -40,6 +40,13 @@ pub struct SourceArguments {
     /// volume's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub leb_size: Option<u64>,
+    /// Read by all nodes that a scan of the whole volume finds, for damage that a normal reading does not survive; each
+    /// guess is a line
+    #[arg(long)]
+    pub salvage: bool,
+    /// Read the deleted files that a scan of the whole volume finds, in place of the others
+    #[arg(long)]
+    pub deleted: bool,
     /// A master key of encrypted files (fscrypt): a file with the raw bytes; policies of version 1 with several keys need
     /// the descriptor in hex before it; repeatable
     #[arg(long = "key", value_name = "[DESCRIPTOR=]FILE")]
@@ -173,6 +180,9 @@ impl SourceArguments {
 
     /// As [`Self::open`], with other options.
     pub fn open_with(&self, options: OpenOptions, losses: &mut Losses) -> Result<Ubifs> {
+        if self.salvage || self.deleted {
+            return salvage::open(self, losses);
+        }
         let ubifs = open_file_system(self.volume()?, options)?.with_keys(self.master_keys()?);
         if ubifs.has_encryption() && self.keys.is_empty() {
             print_error("some files are encrypted: --key FILE opens them");
@@ -208,7 +218,10 @@ impl SourceArguments {
     /// As [`Self::volume`], with the devices below it unless the image is a bare volume.
     pub fn volume_and_devices(&self) -> Result<(Arc<dyn Volume>, Option<Devices>)> {
         let Some(leb_bytes) = self.leb_size else {
-            return self.attach(Access::ReadOnly);
+            return match self.guessed_volume()? {
+                Some(volume) => Ok((volume, None)),
+                None => self.attach(Access::ReadOnly),
+            };
         };
         let leb_bytes = u32::try_from(leb_bytes).context("--leb-size is more than 4 GiB")?;
         let (volume, devices) = match self.is_bare()? {
@@ -225,6 +238,26 @@ impl SourceArguments {
             ));
         }
         Ok((Arc::new(rescued), devices))
+    }
+
+    /// For a salvage: a bare volume without a superblock, by the size of LEBs that its nodes have.
+    fn guessed_volume(&self) -> Result<Option<Arc<dyn Volume>>> {
+        let image = &self.chip.image;
+        if !(self.salvage || self.deleted) || !self.is_bare()? || ImageVolume::open(image)?.is_some() {
+            return Ok(None);
+        }
+        let file = fs::File::open(image)?;
+        let Some(leb_bytes) = ubifs::salvage::leb_bytes_of(&file)? else {
+            bail!(
+                "{}: it has no superblock, and too few nodes for the size of its LEBs: --leb-size SIZE gives it",
+                image.display()
+            );
+        };
+        print_error(&format!(
+            "{}: there is no superblock: the nodes of the index fit LEBs of {leb_bytes} bytes",
+            image.display()
+        ));
+        Ok(Some(self.bare_volume(leb_bytes)?))
     }
 
     /// Whether the image is a volume without UBI.
@@ -319,6 +352,7 @@ pub fn open_file_system(volume: Arc<dyn Volume>, options: OpenOptions) -> Result
             OpenError::NotUbifs { .. } => {
                 format!("; if it is damaged, --leb-size {leb_bytes} rebuilds it in memory")
             }
+            OpenError::NoMaster { .. } => "; --salvage reads without it".to_owned(),
             _ => String::new(),
         };
         anyhow!("{error}{next}")

@@ -138,9 +138,10 @@ fn a_lost_block_is_one_line_with_its_place_and_the_rest_is_extracted() {
     let message = String::from_utf8_lossy(&extract.stderr);
     assert_eq!(extract.status.code(), Some(1), "{message}");
     assert!(
-        message.lines().count() == 1 && message.contains("a/small: inode ") && message.contains("LEB "),
+        message.lines().count() == 2 && message.contains("a/small: inode ") && message.contains("LEB "),
         "{message}"
     );
+    assert!(message.contains("--salvage may get more"), "{message}");
     assert_eq!(fs::read(out.join("a/b/file")).expect("extracted").len(), 100_000);
     let again = tidegate(&words);
     assert_eq!(

@@ -145,6 +145,89 @@ fn a_journal_below_a_damaged_superblock_is_replayed() {
 }
 
 #[test]
+fn without_superblock_and_master_a_salvage_gets_all_files() {
+    let bench = Bench::new();
+    // More files, for an index of more than one node.
+    for number in 0..40 {
+        fs::write(bench.path(&format!("tree/file-{number}")), vec![7; 9000]).expect("made");
+    }
+    bench.make_volume();
+    let image = fs::read(bench.path("volume")).expect("an image");
+    destroy(&bench.path("volume"), 126_976);
+    destroy(&bench.path("volume"), 2 * 126_976);
+    let (_, error) = bench.ends(2, "ubifs ls volume");
+    assert!(error.contains("--salvage reads without it"), "{error}");
+    let (_, told) = bench.ends(1, "ubifs extract --salvage volume -o salvaged");
+    assert!(told.contains("there is no master node"), "{told}");
+    destroy(&bench.path("volume"), 0);
+    let (_, told) = bench.ends(1, "ubifs extract --salvage volume -o by-size");
+    assert!(
+        told.contains("the nodes of the index fit LEBs of 126976 bytes"),
+        "{told}"
+    );
+    for name in ["a/b/file", "a/small", "file-0", "file-39"] {
+        let read = |folder: &str| fs::read(bench.path(folder).join(name)).expect("extracted");
+        assert_eq!(read("salvaged"), read("tree"), "{name}");
+        assert_eq!(read("by-size"), read("tree"), "{name}");
+    }
+    // A damaged index node: the normal reading names the salvage.
+    let is_index = |at: &usize| image[*at..].starts_with(&[0x31, 0x18, 0x10, 0x06]) && image[at + 20] == 9;
+    let at = (0..image.len()).step_by(8).find(is_index).expect("an index node");
+    let mut damaged = image.clone();
+    damaged[at + 30] ^= 1;
+    fs::write(bench.path("volume"), damaged).expect("written");
+    let (_, told) = bench.ends(1, "ubifs extract volume -o normal");
+    assert!(told.contains("--salvage may get more"), "{told}");
+    let (_, told) = bench.ends(1, "ubifs extract --salvage volume -o all");
+    assert!(told.contains("taken by their sequence numbers"), "{told}");
+    assert!(!told.contains("--salvage may get more"), "{told}");
+    for number in 0..40 {
+        let read =
+            |folder: &str| fs::read(bench.path(&format!("{folder}/file-{number}"))).expect("extracted");
+        assert_eq!(read("all"), read("tree"));
+    }
+    bench.ends(2, "ubifs mount -o rw --salvage volume tree");
+}
+
+#[test]
+fn deleted_files_are_listed_and_read() {
+    let bench = Bench::new();
+    bench.make_cut_chip();
+    let chip =
+        FileNand::open(&bench.path("chip"), nand::Access::ReadWrite, None).expect("a side-car says all");
+    let ubi = scan(chip, AttachOptions::linux(ubi::Access::ReadWrite))
+        .and_then(ubi::Scanned::attach)
+        .expect("it is UBI");
+    let volume: std::sync::Arc<dyn Volume> =
+        std::sync::Arc::new(ubi.open(VolumeId(0)).expect("there is one"));
+    let mut writer = Writer::open(volume, OpenOptions::standard()).expect("it is a file system");
+    let now = Time {
+        seconds: 1_700_000_000,
+        nanoseconds: 0,
+    };
+    writer.unlink(ROOT_INODE, b"first", now).expect("it is there");
+    writer.close().expect("it unmounts");
+    drop((writer, ubi));
+    let (normal, _) = bench.ends(0, "ubifs ls chip");
+    assert!(!normal.contains("first"), "{normal}");
+    let (listed, _) = bench.ends(0, "ubifs ls --deleted chip");
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert!(
+        listed.starts_with("2023-11-14 22:13:20")
+            && listed.contains(" 9000 ")
+            && listed.contains(" whole first"),
+        "{listed}"
+    );
+    let output = bench.run("ubifs cat --deleted chip first");
+    assert_eq!(output.stdout, vec![7; 9000]);
+    bench.ends(0, "ubifs extract --deleted chip -o deleted");
+    assert_eq!(
+        fs::read(bench.path("deleted/first")).expect("extracted"),
+        vec![7; 9000]
+    );
+}
+
+#[test]
 fn an_image_for_lebs_of_another_size_is_read_by_that_size() {
     let bench = Bench::new();
     bench.make_volume();

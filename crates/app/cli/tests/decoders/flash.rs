@@ -14,9 +14,10 @@ use ubi::format::volume_table::{self, TableLimits, VolumeName};
 use ubi::format::{Decoded, EcHeader, HEADER_BYTES, VidHeader, VolumeKind};
 use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume};
 use ubifs::format::{
-    CommitStart, Compression, Data, DirectoryEntry, Group, IndexNode, Inode, LogReference, Master, NodeKind,
-    Orphans, Superblock, Truncation, check, seal,
+    CommitStart, Compression, Data, DirectoryEntry, EntryKind, Group, IndexNode, Inode, LogReference, Master,
+    NodeKind, Orphans, ROOT_INODE, Superblock, Truncation, check, seal,
 };
+use ubifs::salvage::{Salvage, SalvageOptions};
 use ubifs::{ImageVolume, OpenOptions, Ubifs};
 
 const BLOCKS: u32 = 24;
@@ -41,6 +42,7 @@ pub fn decoders() -> Vec<Decoder<'static>> {
         kept_card(),
         ubifs_nodes(),
         ubifs_volume(),
+        ubifs_salvage(),
     ]
 }
 
@@ -595,6 +597,26 @@ fn ubifs_nodes() -> Decoder<'static> {
 }
 
 /// A whole volume: index, log, journal, orphans, LEB properties. `hostile_corpus` runs the commands on larger ones.
+/// Repairs the CRCs of nodes.
+fn fix_nodes(raw: &mut [u8]) {
+    // The places that had a magic number have one still, mostly.
+    for at in (0..raw.len().saturating_sub(24)).step_by(8) {
+        let length = raw[at + 16..]
+            .first_chunk()
+            .map_or(0, |raw| u32::from_le_bytes(*raw));
+        let kind = NodeKind::from_number(raw[at + 20]);
+        let is_node = raw[at..].starts_with(&[0x31, 0x18, 0x10, 0x06]);
+        let node = usize::try_from(length)
+            .ok()
+            .filter(|length| *length >= 24)
+            .and_then(|length| raw.get_mut(at..at.checked_add(length)?));
+        if let (true, Some(node), Some(_)) = (is_node, node, kind) {
+            let crc = ubi::format::crc32(&node[8..]).to_le_bytes();
+            node[4..8].copy_from_slice(&crc);
+        }
+    }
+}
+
 fn ubifs_volume() -> Decoder<'static> {
     let folder = super::folder();
     let path = folder.path().join("volume");
@@ -613,24 +635,7 @@ fn ubifs_volume() -> Decoder<'static> {
         name: "ubifs volume",
         kind: Kind::Bytes,
         good: vec![good],
-        fix: |raw| {
-            // The places that had a magic number have one still, mostly.
-            for at in (0..raw.len().saturating_sub(24)).step_by(8) {
-                let length = raw[at + 16..]
-                    .first_chunk()
-                    .map_or(0, |raw| u32::from_le_bytes(*raw));
-                let kind = NodeKind::from_number(raw[at + 20]);
-                let is_node = raw[at..].starts_with(&[0x31, 0x18, 0x10, 0x06]);
-                let node = usize::try_from(length)
-                    .ok()
-                    .filter(|length| *length >= 24)
-                    .and_then(|length| raw.get_mut(at..at.checked_add(length)?));
-                if let (true, Some(node), Some(_)) = (is_node, node, kind) {
-                    let crc = ubi::format::crc32(&node[8..]).to_le_bytes();
-                    node[4..8].copy_from_slice(&crc);
-                }
-            }
-        },
+        fix: |raw| fix_nodes(raw),
         decode: Box::new(move |raw| {
             let mut changed = volume.clone();
             for (from, at) in raw.chunks(leb).zip(&used) {
@@ -646,4 +651,64 @@ fn ubifs_volume() -> Decoder<'static> {
             opened.is_ok() && report.findings.is_empty()
         }),
     }
+}
+
+/// Salvages a volume whose used LEBs are the input, and reads all files, deleted ones too.
+fn ubifs_salvage() -> Decoder<'static> {
+    let folder = super::folder();
+    let path = folder.path().join("salvaged");
+    let leb = 15_872;
+    let volume = super::commands::small_ubifs_volume();
+    let used = volume
+        .chunks(leb)
+        .filter(|raw| raw.iter().any(|byte| *byte != 0xFF));
+    let good: Vec<u8> = used.flatten().copied().collect();
+    Decoder {
+        name: "ubifs salvage",
+        kind: Kind::Bytes,
+        good: vec![good],
+        fix: |raw| fix_nodes(raw),
+        decode: Box::new(move |raw| {
+            std::fs::write(&path, raw).expect("there is room");
+            let _lives = &folder;
+            let image = ImageVolume::open_as(&path, u32::try_from(leb).expect("small"));
+            let volume: Arc<dyn Volume> = Arc::new(image.expect("it can be read"));
+            let options = SalvageOptions {
+                lists_deleted: true,
+                ..SalvageOptions::standard(&*volume)
+            };
+            let salvage = Salvage::scan(volume, options);
+            let files = read_all(salvage.tree());
+            let deleted = salvage.into_deleted_tree(Vec::new());
+            read_all(&deleted.expect("it was asked for"));
+            files > 1
+        }),
+    }
+}
+
+/// Reads everything as an extraction does; returns the number of files.
+fn read_all(ubifs: &Ubifs) -> usize {
+    let mut pending = vec![(ROOT_INODE, Some(EntryKind::Directory))];
+    let mut seen = std::collections::HashSet::new();
+    let mut piece = vec![0; 64 << 10];
+    let mut lost = Vec::new();
+    while let Some((number, kind)) = pending.pop() {
+        if !seen.insert(number) {
+            continue;
+        }
+        lost.clear();
+        ubifs.xattrs_lossy(number, &mut lost);
+        let Some(inode) = ubifs.inode_lossy(number, kind, &mut lost) else {
+            continue;
+        };
+        if inode.kind() == Some(EntryKind::Directory) {
+            let entries = ubifs.read_directory_lossy(number, &mut lost);
+            pending.extend(entries.iter().map(|entry| (entry.inode, entry.kind)));
+            continue;
+        }
+        for block in ubifs.blocks_lossy(number, &mut lost) {
+            ubifs.read_lossy(&inode, u64::from(block) * 4096, &mut piece[..4096], &mut lost);
+        }
+    }
+    seen.len()
 }
