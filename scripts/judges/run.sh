@@ -114,6 +114,9 @@ printf '%-34s %4d cases pass, %d fail; fsx passes\n' "backing file system" "$pas
 
 modes=(
     "default:"
+    "timeout:--coherence timeout"
+    "watch:--coherence watch"
+    "watch-thread:--coherence watch --passthrough off"
     "thread:--passthrough off"
     "inline:--passthrough off --flusher inline"
     "unbuffered:--passthrough off --flusher off --direct-io off"

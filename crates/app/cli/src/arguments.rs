@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
-use fuse::Switch;
+use fuse::{Coherence, Switch};
 use programs::command_line::one_of;
 use programs::terminal::WidthArguments;
 
@@ -103,6 +103,9 @@ pub enum Command {
 /// Values of [`Switch`].
 const SWITCH: [&str; 3] = ["auto", "on", "off"];
 
+/// Values of [`Coherence`].
+const COHERENCE: [&str; 3] = ["auto", "watch", "timeout"];
+
 /// Values of [`Flusher`].
 const FLUSHER: [&str; 3] = ["thread", "inline", "off"];
 
@@ -155,6 +158,10 @@ pub struct MountArguments {
     /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Transport")]
     pub threads: Option<u16>,
+    /// Keep names, attributes and listings in the kernel until the source changes (watch), for a limited time (timeout), or
+    /// watch where the host reports changes (auto) [default: timeout]
+    #[arg(long, value_name = "auto|watch|timeout", hide_possible_values = true, value_parser = one_of::<Coherence>(COHERENCE), help_heading = "Transport")]
+    pub coherence: Option<Coherence>,
     /// Time that the kernel may cache attributes [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Transport")]
     pub attr_timeout: Option<Duration>,

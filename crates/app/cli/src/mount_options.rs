@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use buffer::{BufferConfig, Flusher};
-use fuse::{MountConfig, Switch};
+use fuse::{Coherence, MountConfig, Switch};
 use results::words::nearest;
 
 use crate::arguments::{IoUnit, MountArguments, StreamAfter, parse_io_unit, parse_stream_after, parse_umask};
@@ -57,8 +57,11 @@ impl IdPlan {
 /// because they are likely to be read soon.
 const STREAM_AFTER_BYTES: u64 = 8 << 20;
 
+/// Lifetime of cached names and attributes, unless one is given.
+const DEFAULT_COHERENCE: Coherence = Coherence::Timeout;
+
 /// Keys that take a value.
-const VALUE_KEYS: [&str; 18] = [
+const VALUE_KEYS: [&str; 19] = [
     "io_unit",
     "buffer",
     "entry",
@@ -73,6 +76,7 @@ const VALUE_KEYS: [&str; 18] = [
     "uid",
     "gid",
     "umask",
+    "coherence",
     "attr_timeout",
     "entry_timeout",
     "fsname",
@@ -131,6 +135,7 @@ struct Settings {
     uring: Option<Switch>,
     direct_io: Option<Switch>,
     threads: Option<u16>,
+    coherence: Option<Coherence>,
     attr_timeout: Option<Duration>,
     entry_timeout: Option<Duration>,
     buffer: Option<u64>,
@@ -269,6 +274,7 @@ impl Settings {
             "uid" => self.ids.uid = Some(number()?),
             "gid" => self.ids.gid = Some(number()?),
             "umask" => self.ids.umask = Some(parse_umask(value)?),
+            "coherence" => self.coherence = Some(value.parse()?),
             "attr_timeout" => self.attr_timeout = Some(parse_duration(value)?),
             "entry_timeout" => self.entry_timeout = Some(parse_duration(value)?),
             "fsname" => self.fsname = Some(value.to_owned()),
@@ -309,6 +315,7 @@ impl Settings {
         self.uring = flags.uring.or(self.uring);
         self.direct_io = flags.direct_io.or(self.direct_io);
         self.threads = flags.threads.or(self.threads);
+        self.coherence = flags.coherence.or(self.coherence);
         self.attr_timeout = flags.attr_timeout.or(self.attr_timeout);
         self.entry_timeout = flags.entry_timeout.or(self.entry_timeout);
         self.buffer = flags.buffer.or(self.buffer);
@@ -357,6 +364,13 @@ impl Settings {
             posix_acl: !self.ids.maps(),
             attr_ttl: self.attr_timeout.unwrap_or(Duration::from_secs(1)),
             entry_ttl: self.entry_timeout.unwrap_or(Duration::from_secs(1)),
+            coherence: match self.coherence.unwrap_or(DEFAULT_COHERENCE) {
+                // Explicit times are kept.
+                Coherence::Auto if self.attr_timeout.is_some() || self.entry_timeout.is_some() => {
+                    Coherence::Timeout
+                }
+                coherence => coherence,
+            },
             kernel_options: self.kernel,
         };
         Ok(MountPlan {
@@ -454,7 +468,7 @@ mod tests {
         let plan = plan(
             "io_unit=512k,buffer=4m,entry=1m,flush_interval=20ms,flusher=inline,writeback=off,passthrough=on,\
              uring=off,direct_io=on,threads=3,ro,allow_other,uid=1,gid=2,umask=027,attr_timeout=2s,\
-             entry_timeout=0,fsname=a\\,b,subtype=x,nosuid",
+             coherence=watch,entry_timeout=0,fsname=a\\,b,subtype=x,nosuid",
         )
         .unwrap();
         let expected = MountConfig {
@@ -471,6 +485,7 @@ mod tests {
             posix_acl: false,
             attr_ttl: Duration::from_secs(2),
             entry_ttl: Duration::ZERO,
+            coherence: Coherence::Watch,
             kernel_options: vec!["nosuid".into()],
         };
         assert_eq!(plan.session, expected);

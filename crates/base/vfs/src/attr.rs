@@ -103,6 +103,9 @@ pub struct Attr {
     pub attributes: u64,
     /// `STATX_ATTR_*` bits that the file system knows.
     pub attributes_mask: u64,
+    /// Each change of this inode is made through the file system or
+    /// [reported](crate::FileSystem::report_changes), so a cache above may keep it until then.
+    pub is_reported: bool,
 }
 
 impl Attr {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
-    Attr, FallocateMode, FileKind, FsError, FsResult, OpenFlags, Privileges, RenameFlags, SetAttr, StatFs,
-    XattrFlags,
+    Attr, Bypass, ChangeListener, FallocateMode, FileKind, FsError, FsResult, OpenFlags, Privileges,
+    RenameFlags, SetAttr, StatFs, XattrFlags,
 };
 
 /// An inode number assigned by the file system; valid until it is forgotten.
@@ -179,6 +179,24 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Announces the device number (12 bits major, 20 bits minor) of the mount that shows this file system, before any
     /// other call. A file system that shows other mounts never enters this one, where each call would wait for itself.
     fn mounted_as(&self, _device: u32) {}
+
+    /// Starts reporting changes that bypass this file system to `listener`. The caller answers no other call before
+    /// this one has returned, so no change is missed. The error is the reason why changes can't be reported: a cache
+    /// above then limits the time that it keeps anything.
+    fn report_changes(&self, _listener: Arc<dyn ChangeListener>) -> Result<Bypass, String> {
+        Err("this file system does not report changes".to_owned())
+    }
+
+    /// Each change of the names in `directory` is made through this file system or reported.
+    fn reports_names_of(&self, _directory: Ino) -> bool {
+        false
+    }
+
+    /// Offsets of a listing denote positions in the directory, not in one handle: another handle may continue it. True
+    /// only if this holds for every directory.
+    fn lists_by_offset(&self) -> bool {
+        false
+    }
 
     /// Finds `name` in the directory `parent` and counts one more lookup of the inode.
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry>;

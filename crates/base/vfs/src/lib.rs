@@ -53,11 +53,13 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod attr;
+mod changes;
 mod error;
 mod file_system;
 mod flags;
 
 pub use attr::{Attr, FileKind, Privileges, SetAttr, SetTime, StatFs, Timestamp};
+pub use changes::{Bypass, Change, ChangeListener, Reports};
 pub use error::{FsError, FsResult};
 pub use file_system::{
     Caller, CopyRange, DirEntry, DirSink, Durability, Entry, FileSystem, Handle, Ino, IoctlReply, NewNode,

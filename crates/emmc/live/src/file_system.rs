@@ -103,6 +103,7 @@ impl<T: TimeSource + Sync + 'static> CardFileSystem<T> {
             block_size: self.block_size(),
             attributes: 0,
             attributes_mask: 0,
+            is_reported: false,
         })
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vfs::{
-    Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsError, FsResult, Handle, Ino,
-    IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode,
-    XattrFlags,
+    Attr, Bypass, Caller, ChangeListener, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsError,
+    FsResult, Handle, Ino, IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom,
+    SetAttr, StatFs, WriteMode, XattrFlags,
 };
 
 use crate::buffered::Buffered;
@@ -22,6 +22,18 @@ const CAPABILITY: &[u8] = b"security.capability";
 impl<F: FileSystem> FileSystem for Buffered<F> {
     fn mounted_as(&self, device: u32) {
         self.engine.inner.mounted_as(device);
+    }
+
+    fn report_changes(&self, listener: Arc<dyn ChangeListener>) -> Result<Bypass, String> {
+        self.engine.inner.report_changes(listener)
+    }
+
+    fn reports_names_of(&self, directory: Ino) -> bool {
+        self.engine.inner.reports_names_of(directory)
+    }
+
+    fn lists_by_offset(&self) -> bool {
+        self.engine.inner.lists_by_offset()
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {

@@ -82,6 +82,8 @@ impl Overlay {
         for privileges in &self.killed {
             attr.mode = privileges.left_of(attr.mode, attr.gid);
         }
+        // The write-out changes the space, and nobody reports that.
+        attr.is_reported &= self.is_empty();
     }
 
     /// Finds the next data or hole in a file of `size_below` bytes below, where `below` seeks.

@@ -376,6 +376,8 @@ pub struct InitOut {
 
 /// `IoctlIn::flags`: the caller is a 32-bit program.
 pub const IOCTL_COMPAT: u32 = 1;
+/// `ioctl_in.flags`: on a directory.
+pub const IOCTL_DIR: u32 = 1 << 4;
 
 /// IOCTL.
 #[repr(C)]
@@ -497,6 +499,15 @@ pub struct NotifyInvalInodeOut {
     pub ino: u64,
     pub off: i64,
     pub len: i64,
+}
+
+/// Notification: invalidate a name, which follows with a NUL.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub struct NotifyInvalEntryOut {
+    pub parent: u64,
+    pub namelen: u32,
+    pub flags: u32,
 }
 
 /// io_uring: fields of a request beside its headers.
@@ -683,6 +694,7 @@ pub mod init {
     pub const ABORT_ERROR: u64 = 1 << 21;
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
@@ -695,6 +707,7 @@ pub mod init {
 pub mod fopen {
     pub const DIRECT_IO: u32 = 1 << 0;
     pub const KEEP_CACHE: u32 = 1 << 1;
+    pub const CACHE_DIR: u32 = 1 << 3;
     pub const NOFLUSH: u32 = 1 << 5;
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
     pub const PASSTHROUGH: u32 = 1 << 7;
@@ -730,6 +743,12 @@ pub const SETXATTR_ACL_KILL_SGID: u32 = 1;
 
 /// Code of the notification `FUSE_NOTIFY_INVAL_INODE`, sent in the error field of a message with `unique` 0.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// Code of `FUSE_NOTIFY_INVAL_ENTRY`.
+pub const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// Code of `FUSE_NOTIFY_INC_EPOCH`, which invalidates every name.
+pub const NOTIFY_INC_EPOCH: i32 = 8;
+/// First protocol minor version with [`NOTIFY_INC_EPOCH`]: Linux 6.16.
+pub const INC_EPOCH_MINOR: u32 = 44;
 
 /// `_IOR(229, 0, uint32_t)`: makes a second descriptor of a connection.
 pub const DEV_IOC_CLONE: u32 = 0x8004_e500;
@@ -778,6 +797,8 @@ mod tests {
             ("SetxattrIn", size_of::<SetxattrIn>(), 16),
             ("LseekIn", size_of::<LseekIn>(), 24),
             ("CreateIn", size_of::<CreateIn>(), 16),
+            ("NotifyInvalInodeOut", size_of::<NotifyInvalInodeOut>(), 24),
+            ("NotifyInvalEntryOut", size_of::<NotifyInvalEntryOut>(), 16),
         ];
         for (name, ours, kernel) in sizes {
             assert_eq!(ours, kernel, "{name}");

@@ -44,6 +44,34 @@ impl fmt::Display for Switch {
     }
 }
 
+/// Time for which the kernel keeps names, attributes and listings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coherence {
+    /// Until the file system reports a change, or for a limited time if it does not report any.
+    #[default]
+    Auto,
+    /// Until the file system reports a change; fail the mount if it does not report any.
+    Watch,
+    /// For a limited time.
+    Timeout,
+    /// Nothing bypasses the file system: chosen by `Auto` and `Watch`, not given.
+    Private,
+}
+
+impl FromStr for Coherence {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "watch" => Ok(Self::Watch),
+            "timeout" => Ok(Self::Timeout),
+            other => Err(format!("`{other}` is none of auto, watch, timeout")),
+        }
+    }
+}
+
 /// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountConfig {
@@ -75,6 +103,8 @@ pub struct MountConfig {
     pub attr_ttl: Duration,
     /// Time that the kernel may cache names.
     pub entry_ttl: Duration,
+    /// Use of reports of changes that bypass the file system, by which the kernel may cache for longer.
+    pub coherence: Coherence,
     /// Further generic mount options for the kernel (`nosuid`, `nodev`, `noexec`, `noatime`, `sync`, `dirsync` ...).
     pub kernel_options: Vec<String>,
 }
@@ -131,6 +161,11 @@ pub struct Negotiated {
     pub direct_io: DirectIo,
     /// The file system clears setuid and capability bits itself, which saves a request per write.
     pub kill_privileges: bool,
+    /// Time for which names, attributes and listings are kept; not [`Coherence::Auto`].
+    pub coherence: Coherence,
+    /// The kernel accepts a refused OPENDIR.
+    #[serde(skip)]
+    pub directory_handles_are_optional: bool,
     /// Worker threads.
     pub threads: u16,
     /// Features requested with `auto` that are not in use, each with the reason.
@@ -215,11 +250,11 @@ pub enum MountError {
         /// The host's error.
         source: std::io::Error,
     },
-    /// A feature required with `on` is not available.
-    #[error("{feature}=on can't be had: {reason}")]
+    /// A required feature is not available.
+    #[error("{feature} can't be had: {reason}")]
     Demanded {
-        /// The option.
-        feature: &'static str,
+        /// The option and its value.
+        feature: String,
         /// The reason.
         reason: String,
     },

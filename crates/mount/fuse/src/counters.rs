@@ -92,6 +92,9 @@ impl Counters {
             read_bytes: self.read_bytes.load(Relaxed),
             written_bytes: self.written_bytes.load(Relaxed),
             descriptor_shortages: self.descriptor_shortages.load(Relaxed),
+            names_invalidated: 0,
+            inodes_invalidated: 0,
+            everything_invalidated: 0,
             context_switches_voluntary: voluntary,
             context_switches_involuntary: involuntary,
         }

@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vfs::{FsError, Ino};
+use vfs::FsError;
 use zerocopy::IntoBytes;
 
-use crate::abi::{InHeader, NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader, WriteIn, opcode};
+use crate::abi::{InHeader, OutHeader, WriteIn, opcode};
 use crate::dispatch::{Answer, Dispatcher};
 use crate::region::Region;
 use crate::reply::error_out;
@@ -113,28 +113,6 @@ impl Channel {
         }
         Ok(ControlFlow::Continue(()))
     }
-}
-
-/// Invalidates the kernel's cached attributes of `ino`, but not its data: the caller being served may hold a mapping of
-/// it.
-pub fn forget_attributes(device: &OwnedFd, ino: Ino) {
-    let body = NotifyInvalInodeOut {
-        ino: ino.0,
-        off: -1,
-        len: 0,
-    };
-    let length = size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>();
-    let length = u32::try_from(length).expect("a few dozen bytes");
-    let header = OutHeader {
-        len: length,
-        error: NOTIFY_INVAL_INODE,
-        unique: 0,
-    };
-    // ENOENT: the kernel does not know the inode, so it caches no attributes of it either.
-    let _ = rustix::io::writev(
-        device,
-        &[IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())],
-    );
 }
 
 /// Sends a reply.

@@ -13,12 +13,13 @@ use vfs::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
-    AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, FallocateIn, FlushIn, ForgetIn, ForgetOne,
-    FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn,
-    OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatxIn,
-    WriteOut, fattr, opcode,
+    AttrOut, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, EntryOut, FallocateIn, FlushIn, ForgetIn,
+    ForgetOne, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, LinkIn, LseekIn, LseekOut, MkdirIn,
+    MknodIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn,
+    StatxIn, WriteOut, fattr, fopen, opcode,
 };
 use crate::abi::{FSYNC_FDATASYNC, StatfsOut};
+use crate::caching::Caching;
 use crate::config::DirectIo;
 use crate::counters::Counters;
 use crate::error_log::ErrorLog;
@@ -42,7 +43,7 @@ pub enum Answer {
 /// Serves requests of one mount; shared by its workers.
 pub struct Dispatcher {
     pub file_system: Arc<dyn FileSystem>,
-    pub trust: Trust,
+    pub caching: Arc<Caching>,
     pub direct_io: DirectIo,
     /// The kernel's writeback cache is on.
     pub writeback: bool,
@@ -181,11 +182,20 @@ impl Dispatcher {
             }
             opcode::CREATE | opcode::TMPFILE => self.create(request, input, out)?,
             opcode::LOOKUP | opcode::MKNOD | opcode::MKDIR | opcode::SYMLINK | opcode::LINK => {
-                let entry = self.entry(request, &mut input)?;
+                let entry = match self.entry(request, &mut input) {
+                    Err(FsError::NotFound) if request.header.opcode == opcode::LOOKUP => {
+                        return self.absent(ino, out);
+                    }
+                    other => other?,
+                };
                 if request.header.opcode != opcode::LOOKUP {
                     self.sync_names(ino).inspect_err(|_| fs.forget(entry.ino, 1))?;
                 }
-                put(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
+                let mut trust = self.trust_in_entry(self.entry_lifetime(ino), &entry);
+                if request.header.opcode == opcode::LINK {
+                    trust.attr = trust.attr.min(self.trust_in_change(entry.ino, &entry.attr).attr);
+                }
+                put(out, &entry_out(&entry, trust));
             }
             opcode::UNLINK => {
                 fs.unlink(&request.caller(), ino, take_name(&mut input)?)?;
@@ -197,17 +207,7 @@ impl Dispatcher {
             }
             opcode::RENAME | opcode::RENAME2 => self.rename(request, input)?,
             opcode::READLINK => out.extend_from_slice(&fs.readlink(ino)?),
-            opcode::OPENDIR => {
-                let handle = fs.opendir(ino)?;
-                put(
-                    out,
-                    &OpenOut {
-                        fh: handle.0,
-                        open_flags: 0,
-                        backing_id: 0,
-                    },
-                );
-            }
+            opcode::OPENDIR => put(out, &self.open_directory(ino)?),
             opcode::READDIR | opcode::READDIRPLUS => self.list(request, out)?,
             opcode::RELEASEDIR => {
                 let args: ReleaseIn = request.fixed()?;
@@ -215,7 +215,8 @@ impl Dispatcher {
             }
             opcode::FSYNCDIR => {
                 let args: FsyncIn = request.fixed()?;
-                fs.fsyncdir(ino, Handle(args.fh), args.fsync_flags & FSYNC_FDATASYNC != 0)?;
+                let data_only = args.fsync_flags & FSYNC_FDATASYNC != 0;
+                self.on_directory(ino, Handle(args.fh), |handle| fs.fsyncdir(ino, handle, data_only))?;
             }
             opcode::STATFS => put::<StatfsOut>(out, &statfs_out(&fs.statfs(ino)?)),
             opcode::DESTROY => {}
@@ -251,17 +252,94 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Cache times for `attr`, which is about to be sent. The attributes get none while a writer under passthrough may
-    /// change the file through a shared mapping: neither this process nor the kernel's FUSE code notices such a change.
-    pub(crate) fn trust_in(&self, ino: Ino, attr: &vfs::Attr) -> Trust {
-        if self.inodes.tell(ino, attr) {
-            Trust {
-                attr: Duration::ZERO,
-                ..self.trust
-            }
-        } else {
-            self.trust
+    /// Lifetime of `attr`, which is about to be sent.
+    fn trust_in(&self, ino: Ino, attr: &vfs::Attr) -> Trust {
+        let sharing = self.inodes.tell(ino, attr);
+        Trust {
+            attr: self.caching.attr(attr, sharing),
+            entry: Duration::ZERO,
         }
+    }
+
+    /// As [`Dispatcher::trust_in`], for a reply whose attributes the kernel takes over unconditionally.
+    fn trust_in_change(&self, ino: Ino, attr: &vfs::Attr) -> Trust {
+        let sharing = self.inodes.tell(ino, attr);
+        Trust {
+            attr: self.caching.attr_of_change(sharing),
+            entry: Duration::ZERO,
+        }
+    }
+
+    /// Lifetime of an entry in a directory whose names have the lifetime `name`.
+    pub(crate) fn trust_in_entry(&self, name: Duration, entry: &vfs::Entry) -> Trust {
+        let is_elsewhere = self.caching.is_told() && !entry.attr.is_reported;
+        Trust {
+            // The root of another mount, for example.
+            entry: match is_elsewhere {
+                true => self.caching.timed_entry(),
+                false => name,
+            },
+            ..self.trust_in(entry.ino, &entry.attr)
+        }
+    }
+
+    /// Lifetime of names in `directory`.
+    pub(crate) fn entry_lifetime(&self, directory: Ino) -> Duration {
+        self.caching.entry(&*self.file_system, directory)
+    }
+
+    /// The reply to a lookup of a name that does not exist.
+    fn absent(&self, directory: Ino, out: &mut Vec<u8>) -> FsResult<()> {
+        let Some(lifetime) = self.caching.absent(&*self.file_system, directory) else {
+            return Err(FsError::NotFound);
+        };
+        // A zero node number, by default.
+        let reply = EntryOut {
+            entry_valid: lifetime.as_secs(),
+            entry_valid_nsec: lifetime.subsec_nanos(),
+            ..EntryOut::default()
+        };
+        put(out, &reply);
+        Ok(())
+    }
+
+    /// An extended attribute was set: an ACL changes the mode as well, and all change times.
+    fn attributes_changed(&self, ino: Ino) {
+        if self.caching.is_told() {
+            (self.forget_attributes)(ino);
+        }
+    }
+
+    fn open_directory(&self, ino: Ino) -> FsResult<OpenOut> {
+        if self.caching.lists_without_handles() {
+            return Err(FsError::NoSuchCall);
+        }
+        let handle = self.file_system.opendir(ino)?;
+        let open_flags = match self.caching.keeps_listing(&*self.file_system, ino) {
+            true => fopen::CACHE_DIR | fopen::KEEP_CACHE,
+            false => 0,
+        };
+        Ok(OpenOut {
+            fh: handle.0,
+            open_flags,
+            backing_id: 0,
+        })
+    }
+
+    /// Makes a call on an open directory. Without handles it is opened for this call only.
+    pub(crate) fn on_directory<T>(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        call: impl FnOnce(Handle) -> FsResult<T>,
+    ) -> FsResult<T> {
+        if !self.caching.lists_without_handles() {
+            return call(handle);
+        }
+        let handle = self.file_system.opendir(ino)?;
+        let result = call(handle);
+        self.file_system.releasedir(ino, handle);
+        result
     }
 
     /// Called when the file's content was changed on behalf of a caller whose changes clear setuid and setgid.
@@ -375,7 +453,7 @@ impl Dispatcher {
         if change.size.is_some() {
             self.sync_change(request.ino())?;
         }
-        Ok(attr_out(&attr, self.trust_in(request.ino(), &attr)))
+        Ok(attr_out(&attr, self.trust_in_change(request.ino(), &attr)))
     }
 
     /// The result of a change that was granted by attributes that the kernel has cached: if they were out of date, it
@@ -437,19 +515,23 @@ impl Dispatcher {
     fn list(&self, request: &Request, out: &mut Vec<u8>) -> FsResult<()> {
         let args: ReadIn = request.fixed()?;
         let with_entries = request.header.opcode == opcode::READDIRPLUS;
-        let trust = |entry: &vfs::Entry| self.trust_in(entry.ino, &entry.attr);
+        let name = match with_entries {
+            true => self.entry_lifetime(request.ino()),
+            false => Duration::ZERO,
+        };
+        let trust = |entry: &vfs::Entry| self.trust_in_entry(name, entry);
         let mut listing = Listing::new(
             out,
             usize_of(args.size),
             if with_entries { Some(&trust) } else { None },
         );
         let (ino, handle) = (request.ino(), Handle(args.fh));
-        if with_entries {
-            self.file_system
-                .readdir_plus(ino, handle, args.offset, &mut listing)
-        } else {
-            self.file_system.readdir(ino, handle, args.offset, &mut listing)
-        }
+        self.on_directory(ino, handle, |handle| match with_entries {
+            true => self
+                .file_system
+                .readdir_plus(ino, handle, args.offset, &mut listing),
+            false => self.file_system.readdir(ino, handle, args.offset, &mut listing),
+        })
     }
 
     fn xattr(&self, request: &Request, input: &[u8], out: &mut Vec<u8>) -> FsResult<()> {
@@ -469,6 +551,7 @@ impl Dispatcher {
                     check_unchecked(request, name)?;
                     fs.setxattr(ino, name, value, flags, clear_setgid)?;
                 }
+                self.attributes_changed(ino);
                 return self.sync_change(ino);
             }
             opcode::REMOVEXATTR => {
@@ -480,6 +563,7 @@ impl Dispatcher {
                     check_unchecked(request, name)?;
                     fs.removexattr(ino, name)?;
                 }
+                self.attributes_changed(ino);
                 return self.sync_change(ino);
             }
             opcode::GETXATTR => {

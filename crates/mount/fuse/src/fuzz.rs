@@ -14,6 +14,7 @@ use vfs::{FileSystem, FsError, Ino, NewNode, OpenFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{InHeader, OpenIn, OpenOut, ReadIn, ReleaseIn, SetxattrIn, opcode};
+use crate::caching::Caching;
 use crate::config::DirectIo;
 use crate::counters::Counters;
 use crate::dispatch::{Answer, Dispatcher};
@@ -51,16 +52,19 @@ fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
         .expect("the model is empty");
     let dispatcher = Dispatcher {
         file_system: Arc::new(file_system),
-        trust: Trust {
-            attr: Duration::ZERO,
-            entry: Duration::ZERO,
-        },
+        caching: Arc::new(Caching::new(
+            Trust {
+                attr: Duration::ZERO,
+                entry: Duration::ZERO,
+            },
+            false,
+        )),
         direct_io: DirectIo::Off,
         writeback: false,
         mount_sync: MountSync::All,
         synced_by_kernel: SyncedByKernel::new(u32::MAX, DirectIo::Off),
         kernel_checks_ioctls: false,
-        inodes: InodeStates::new(None),
+        inodes: InodeStates::new(None, false),
         counters: Counters::new(),
         errors: ErrorLog::new(Box::new(|_| {})),
         forget_attributes: Box::new(|_| {}),

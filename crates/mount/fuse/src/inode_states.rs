@@ -43,6 +43,19 @@ struct OpenFiles {
     may_be_mapped: bool,
     /// Under passthrough: a file was opened for writing, which the kernel does itself.
     may_be_written: bool,
+    /// Open for writing, or without passthrough: see [`crate::caching`].
+    limits_attributes: bool,
+}
+
+/// Effect of the open files of an inode on the lifetime of its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// None.
+    Quiet,
+    /// A file is open for writing, or without passthrough.
+    Open,
+    /// The file may change through a mapping, unnoticed by this process and by the kernel's FUSE code.
+    Mapped,
 }
 
 /// Use of an open file.
@@ -54,6 +67,14 @@ pub enum Use {
     Writes,
     /// It is read and written, so that it can be mapped for writing.
     Maps,
+}
+
+/// Result of counting an open file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub passthrough: Option<Passthrough>,
+    /// Attributes that were sent before carry a longer lifetime than is now allowed.
+    pub outdates_attributes: bool,
 }
 
 /// Passthrough settings of an open file for the kernel.
@@ -68,13 +89,16 @@ pub struct Passthrough {
 /// The state of all inodes that have any.
 pub struct InodeStates {
     shards: [Mutex<HashMap<Ino, State>>; SHARDS],
-    /// `None` without passthrough: open files then have one mode anyway, and are not counted.
+    /// `None` without passthrough: open files then have one mode anyway.
     registrar: Option<Registrar>,
+    /// Attributes may be kept until a change is reported, so that open files matter without passthrough too.
+    counts_all: bool,
 }
 
 impl InodeStates {
-    pub fn new(registrar: Option<Registrar>) -> Self {
+    pub fn new(registrar: Option<Registrar>, counts_all: bool) -> Self {
         Self {
+            counts_all,
             shards: std::array::from_fn(|_| Mutex::default()),
             registrar,
         }
@@ -89,13 +113,11 @@ impl InodeStates {
     /// Counts one more open file of `ino`. `backing` supplies its host file; only the first open calls it.
     ///
     /// Returns the backing file if the inode is under passthrough.
-    pub fn open(
-        &self,
-        ino: Ino,
-        used: Use,
-        backing: impl FnOnce() -> Option<Arc<OwnedFd>>,
-    ) -> Option<Passthrough> {
-        let registrar = self.registrar.as_ref()?;
+    pub fn open(&self, ino: Ino, used: Use, backing: impl FnOnce() -> Option<Arc<OwnedFd>>) -> Counted {
+        if self.registrar.is_none() && !self.counts_all {
+            return Counted::default();
+        }
+        let register = |registrar: &Registrar| backing().and_then(|file| registrar.register(file.as_fd()));
         let mut shard = self.shard(ino);
         let open = shard
             .entry(ino)
@@ -103,17 +125,26 @@ impl InodeStates {
             .open
             .get_or_insert_with(|| OpenFiles {
                 count: 0,
-                backing: backing().and_then(|file| registrar.register(file.as_fd())),
+                backing: self.registrar.as_ref().and_then(register),
                 may_be_mapped: false,
                 may_be_written: false,
+                limits_attributes: false,
             });
         open.count += 1;
-        open.may_be_mapped |= used == Use::Maps && open.backing.is_some();
-        open.may_be_written |= used != Use::Reads && open.backing.is_some();
-        open.backing.as_ref().map(|backing| Passthrough {
-            backing_id: backing.id(),
-            close_may_fail: backing.close_may_fail(),
-        })
+        let has_backing = open.backing.is_some();
+        let may_be_mapped = used == Use::Maps && has_backing;
+        let limits_attributes = self.counts_all && (used != Use::Reads || !has_backing);
+        let outdates_attributes = may_be_mapped || limits_attributes && !open.limits_attributes;
+        open.may_be_mapped |= may_be_mapped;
+        open.may_be_written |= used != Use::Reads && has_backing;
+        open.limits_attributes |= limits_attributes;
+        Counted {
+            passthrough: open.backing.as_ref().map(|backing| Passthrough {
+                backing_id: backing.id(),
+                close_may_fail: backing.close_may_fail(),
+            }),
+            outdates_attributes,
+        }
     }
 
     /// Whether the kernel may write to the file itself: it is open for writing under passthrough.
@@ -125,7 +156,7 @@ impl InodeStates {
 
     /// Counts one open file of `ino` fewer.
     pub fn release(&self, ino: Ino) {
-        if self.registrar.is_none() {
+        if self.registrar.is_none() && !self.counts_all {
             return;
         }
         let mut shard = self.shard(ino);
@@ -139,23 +170,26 @@ impl InodeStates {
         }
     }
 
-    /// Records that `attr` is sent to the kernel. True while the file may change through a mapping, unnoticed by this
-    /// process and by the kernel's FUSE code.
-    pub fn tell(&self, ino: Ino, attr: &Attr) -> bool {
+    /// Records that `attr` is sent to the kernel.
+    pub fn tell(&self, ino: Ino, attr: &Attr) -> Sharing {
         let privileged = attr.kind() == FileKind::Regular && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
         let mut shard = self.shard(ino);
         if privileged {
             shard.entry(ino).or_default().told_privileged = true;
         }
         let Some(state) = shard.get_mut(&ino) else {
-            return false;
+            return Sharing::Quiet;
         };
-        let may_be_mapped = state.open.as_ref().is_some_and(|open| open.may_be_mapped);
+        let sharing = match &state.open {
+            Some(open) if open.may_be_mapped => Sharing::Mapped,
+            Some(open) if open.limits_attributes => Sharing::Open,
+            Some(_) | None => Sharing::Quiet,
+        };
         if state.told_privileged && !privileged {
             state.told_privileged = false;
             tidy(&mut shard, ino);
         }
-        may_be_mapped
+        sharing
     }
 
     /// True if the kernel caches a setuid or setgid bit; the record is then removed.
@@ -230,12 +264,13 @@ mod tests {
             block_size: 4096,
             attributes: 0,
             attributes_mask: 0,
+            is_reported: false,
         }
     }
 
     #[test]
     fn only_a_bit_that_was_told_and_not_taken_back_is_taken() {
-        let states = InodeStates::new(None);
+        let states = InodeStates::new(None, false);
         assert!(!states.take_told_privileged(Ino(5)));
         states.tell(Ino(5), &attr(libc::S_IFREG | 0o4755));
         states.tell(Ino(6), &attr(libc::S_IFREG | 0o4755));
@@ -251,7 +286,7 @@ mod tests {
     /// A registrar whose requests all fail, as `/dev/null` does not know the ioctl.
     fn refusing() -> InodeStates {
         let device = std::fs::File::open("/dev/null").unwrap();
-        InodeStates::new(Some(Registrar::new(Arc::new(device.into()))))
+        InodeStates::new(Some(Registrar::new(Arc::new(device.into()))), true)
     }
 
     fn offer() -> Option<Arc<OwnedFd>> {
@@ -261,11 +296,13 @@ mod tests {
     #[test]
     fn the_mode_of_the_first_open_file_holds_until_the_last_is_released() {
         let states = refusing();
-        assert_eq!(states.open(Ino(5), Use::Maps, offer), None);
+        let first = states.open(Ino(5), Use::Maps, offer);
+        assert!(first.passthrough.is_none() && first.outdates_attributes);
         let not_asked = || panic!("the kernel was asked a second time for an open inode");
-        assert_eq!(states.open(Ino(5), Use::Maps, not_asked), None);
-        assert!(
-            !states.tell(Ino(5), &attr(libc::S_IFREG)),
+        assert_eq!(states.open(Ino(5), Use::Maps, not_asked), Counted::default());
+        assert_eq!(
+            states.tell(Ino(5), &attr(libc::S_IFREG)),
+            Sharing::Open,
             "no mapping bypasses the daemon"
         );
         states.release(Ino(5));
@@ -275,6 +312,7 @@ mod tests {
             asked = true;
             None
         });
+        assert_eq!(states.tell(Ino(6), &attr(libc::S_IFREG)), Sharing::Quiet);
         assert!(asked, "a decision outlived the files that it was made for");
         assert_eq!(states.refusals().len(), 1, "one device, one reason");
     }

@@ -9,7 +9,7 @@
 
 use vfs::{Attr, FsError, FsResult, Handle};
 
-use crate::abi::{IOCTL_COMPAT, IoctlIn, IoctlOut};
+use crate::abi::{IOCTL_COMPAT, IOCTL_DIR, IoctlIn, IoctlOut};
 use crate::dispatch::{Dispatcher, put, usize_of};
 use crate::request::Request;
 
@@ -36,13 +36,20 @@ impl Dispatcher {
         }
         let changes = !input.is_empty();
         if changes && !self.kernel_checks_ioctls && request.header.uid != 0 {
-            let attr = self.file_system.getattr(request.ino(), Some(Handle(args.fh)))?;
+            let handle = (args.flags & IOCTL_DIR == 0).then_some(Handle(args.fh));
+            let attr = self.file_system.getattr(request.ino(), handle)?;
             check(request.header.uid, &attr, args.cmd, input)?;
         }
         let output_bytes_max = usize_of(args.out_size);
-        let reply =
+        let ino = request.ino();
+        let call = |handle| {
             self.file_system
-                .ioctl(request.ino(), Handle(args.fh), args.cmd, input, output_bytes_max)?;
+                .ioctl(ino, handle, args.cmd, input, output_bytes_max)
+        };
+        let reply = match args.flags & IOCTL_DIR != 0 {
+            true => self.on_directory(ino, Handle(args.fh), call)?,
+            false => call(Handle(args.fh))?,
+        };
         if changes {
             // Setting flags changes the inode's ctime, which the kernel would otherwise keep showing from its cache.
             (self.forget_attributes)(request.ino());
@@ -95,6 +102,7 @@ mod tests {
             block_size: 4096,
             attributes,
             attributes_mask: PRIVILEGED,
+            is_reported: false,
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod abi;
 mod backing;
+mod caching;
 mod config;
 mod counters;
 mod device;
@@ -20,6 +21,8 @@ mod ioctl;
 mod mount;
 mod mount_sync;
 mod negotiate;
+mod nested;
+mod notify;
 mod open;
 mod region;
 mod reply;
@@ -31,7 +34,7 @@ mod uring;
 mod worker;
 mod write;
 
-pub use config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
+pub use config::{Coherence, DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
 pub use error_log::{ErrorListener, RequestError};
 pub use mount::{remount, unmount};
 pub use session::{Session, StatsDocument, Stopper};

@@ -3,7 +3,7 @@
 use zerocopy::FromBytes;
 
 use crate::abi::{InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, init};
-use crate::config::{DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
+use crate::config::{Coherence, DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
 use crate::mount;
 use crate::mount_sync::MountSync;
 
@@ -137,6 +137,7 @@ pub fn answer(
         | init::ABORT_ERROR
         | init::MAX_PAGES
         | init::CACHE_SYMLINKS
+        | init::NO_OPENDIR_SUPPORT
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
         | init::INIT_EXT
@@ -201,6 +202,8 @@ pub fn answer(
         },
         direct_io,
         kill_privileges: granted & init::HANDLE_KILLPRIV_V2 != 0,
+        coherence: Coherence::Timeout,
+        directory_handles_are_optional: offered & init::NO_OPENDIR_SUPPORT != 0,
         threads,
         not_granted,
     };
@@ -222,7 +225,7 @@ fn choose(
             Ok(false)
         }
         (Switch::On, Err(reason)) => Err(MountError::Demanded {
-            feature,
+            feature: format!("{feature}=on"),
             reason: reason.to_owned(),
         }),
     }
@@ -251,6 +254,7 @@ mod tests {
             posix_acl: true,
             attr_ttl: Duration::ZERO,
             entry_ttl: Duration::ZERO,
+            coherence: Coherence::Timeout,
             kernel_options: Vec::new(),
         }
     }

@@ -16,9 +16,8 @@ impl Dispatcher {
             OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
         let privileges = privileges_if(args.open_flags & OPEN_KILL_SUIDGID != 0, request);
         let opened = self.file_system.open(request.ino(), flags, privileges)?;
-        let reply = self.open_out(request.ino(), opened, flags);
-        if reply.open_flags & fopen::PASSTHROUGH != 0 && use_of(flags) == Use::Maps {
-            // Attributes sent before this open carry a longer validity than is now allowed.
+        let (reply, outdates_attributes) = self.open_out(request.ino(), opened, flags);
+        if outdates_attributes {
             (self.forget_attributes)(request.ino());
         }
         put(out, &reply);
@@ -46,29 +45,33 @@ impl Dispatcher {
                 self.file_system.forget(entry.ino, 1);
             })?;
         }
-        let reply = self.open_out(entry.ino, opened, flags);
-        put::<EntryOut>(out, &entry_out(&entry, self.trust_in(entry.ino, &entry.attr)));
+        let (reply, _) = self.open_out(entry.ino, opened, flags);
+        let trust = self.trust_in_entry(self.entry_lifetime(parent), &entry);
+        put::<EntryOut>(out, &entry_out(&entry, trust));
         put(out, &reply);
         Ok(())
     }
 
-    /// Decides the I/O mode of an open file: passthrough, direct, or through the kernel's page cache.
-    fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> OpenOut {
+    /// Decides the I/O mode of an open file: passthrough, direct, or through the kernel's page cache. True if attributes
+    /// sent before carry a longer lifetime than is now allowed.
+    fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> (OpenOut, bool) {
         let Handle(fh) = opened.handle;
         let backing = || self.file_system.backing_file(ino, opened.handle);
         // A file that is only read has nothing to flush at close; a written one only needs a FLUSH if the host's close
         // may fail.
         let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
-        if let Some(file) = self.inodes.open(ino, use_of(flags), backing) {
+        let counted = self.inodes.open(ino, use_of(flags), backing);
+        if let Some(file) = counted.passthrough {
             open_flags |= fopen::PASSTHROUGH;
             if !file.close_may_fail {
                 open_flags |= fopen::NOFLUSH;
             }
-            return OpenOut {
+            let reply = OpenOut {
                 fh,
                 open_flags,
                 backing_id: file.backing_id,
             };
+            return (reply, counted.outdates_attributes);
         }
         let direct_io = match self.direct_io {
             // The page cache would place appended data at the kernel's idea of the end of file.
@@ -85,11 +88,12 @@ impl Dispatcher {
         if opened.cache_still_valid {
             open_flags |= fopen::KEEP_CACHE;
         }
-        OpenOut {
+        let reply = OpenOut {
             fh,
             open_flags,
             backing_id: 0,
-        }
+        };
+        (reply, counted.outdates_attributes)
     }
 
     /// True if the kernel's writeback cache would delay writes that the file system below syncs by itself.

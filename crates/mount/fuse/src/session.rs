@@ -11,23 +11,27 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use vfs::FileSystem;
+use vfs::{FileSystem, Reports};
 use zerocopy::IntoBytes;
 
-use crate::abi::InHeader;
+use crate::abi::{INC_EPOCH_MINOR, InHeader};
 use crate::backing::Registrar;
+use crate::caching::{self, Caching, Listings};
 use crate::counters::Counters;
-use crate::device::{self, Channel, reply};
+use crate::device::{Channel, reply};
 use crate::dispatch::Dispatcher;
 use crate::error_log::{ErrorListener, ErrorLog};
 use crate::inode_states::InodeStates;
 use crate::mount::Place;
 use crate::negotiate::{self, Surroundings};
+use crate::notify::{self, Notifier};
 use crate::reply::Trust;
 use crate::uring::{self, RingChannel};
 use crate::worker::{Life, Serve, Shared, Worker};
 use crate::write::SyncedByKernel;
-use crate::{MountConfig, MountError, Negotiated, SessionStats, Transport, ioctl, mount, resident};
+use crate::{
+    Coherence, MountConfig, MountError, Negotiated, SessionStats, Transport, ioctl, mount, resident,
+};
 
 /// Time that a stopped session serves files that are still open after the lazy unmount.
 const GRACE: Duration = Duration::from_secs(2);
@@ -48,6 +52,8 @@ pub struct Session {
     place: Place,
     device: Arc<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
+    /// Reports of changes that bypass the file system; they end with this value.
+    reports: Option<Reports>,
 }
 
 /// Ends a session from another thread or a signal handler's thread.
@@ -91,11 +97,19 @@ impl Session {
             mountpoint: &mountpoint,
             armed: true,
         };
-        let (device, negotiated) = handshake(device, config, &surroundings)?;
-        let negotiated = Arc::new(negotiated);
+        let (device, mut negotiated) = handshake(device, config, &surroundings)?;
         let place = Place::of(mountpoint.clone())?;
         file_system.mounted_as(place.device());
-        let dispatcher = Self::dispatcher(file_system, config, &device, &negotiated, (document, errors));
+        let (caching, reports) = caching(&*file_system, config, &device, place.device(), &mut negotiated)?;
+        let negotiated = Arc::new(negotiated);
+        let dispatcher = Self::dispatcher(
+            file_system,
+            config,
+            &device,
+            &negotiated,
+            caching,
+            (document, errors),
+        );
         let shared = Arc::new(Shared::default());
         let mut session = Self {
             dispatcher,
@@ -104,6 +118,7 @@ impl Session {
             place,
             device,
             threads: Vec::new(),
+            reports,
         };
         session.start()?;
         up.armed = false;
@@ -116,25 +131,26 @@ impl Session {
         config: &MountConfig,
         device: &Arc<OwnedFd>,
         negotiated: &Arc<Negotiated>,
+        caching: Arc<Caching>,
         (document, errors): (StatsDocument, ErrorListener),
     ) -> Arc<Dispatcher> {
         Arc::new_cyclic(|weak: &Weak<Dispatcher>| {
             let (weak, granted) = (weak.clone(), negotiated.clone());
             Dispatcher {
                 file_system,
-                trust: Trust {
-                    attr: config.attr_ttl,
-                    entry: config.entry_ttl,
-                },
                 direct_io: negotiated.direct_io,
                 writeback: negotiated.writeback,
                 mount_sync: mount::sync_of(&config.kernel_options),
                 synced_by_kernel: SyncedByKernel::new(negotiated.kernel_protocol.1, negotiated.direct_io),
                 kernel_checks_ioctls: negotiated.kernel_protocol.1 >= ioctl::CHECKING_MINOR,
-                inodes: InodeStates::new(negotiated.passthrough.then(|| Registrar::new(device.clone()))),
+                inodes: InodeStates::new(
+                    negotiated.passthrough.then(|| Registrar::new(device.clone())),
+                    caching.is_told(),
+                ),
+                caching,
                 forget_attributes: {
                     let device = device.clone();
-                    Box::new(move |ino| device::forget_attributes(&device, ino))
+                    Box::new(move |ino| notify::forget_attributes(&device, ino))
                 },
                 counters: Counters::new(),
                 errors: ErrorLog::new(errors),
@@ -144,7 +160,13 @@ impl Session {
                     };
                     let mut granted = Negotiated::clone(&granted);
                     granted.not_granted.extend(dispatcher.inodes.refusals());
-                    document(&dispatcher.counters.snapshot(), &granted)
+                    if let Some(reason) = dispatcher.caching.ended() {
+                        granted.coherence = Coherence::Timeout;
+                        granted.not_granted.push(format!("coherence: {reason}"));
+                    }
+                    let mut counted = dispatcher.counters.snapshot();
+                    dispatcher.caching.told.add_to(&mut counted);
+                    document(&counted, &granted)
                 }),
                 in_flight: AtomicUsize::new(0),
             }
@@ -219,12 +241,14 @@ impl Session {
     /// each wait had a limit: requests that never returned may still be in flight, and data held by the layers below
     /// may wait for them.
     pub fn wait(mut self) -> Result<(), MountError> {
+        let reports = self.reports.take();
         let mut life = self.shared.life();
         while life.workers > 0 && !life.stop_asked && life.failure.is_none() {
             life = self.shared.changed.wait(life).expect("no panic under this lock");
         }
         let failed = life.failure.is_some();
         drop(life);
+        drop(reports);
         if failed {
             self.stop_after_failure();
         }
@@ -299,6 +323,44 @@ impl Session {
             thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Decides for how long the kernel keeps answers, and starts the reports that this needs.
+fn caching(
+    file_system: &dyn FileSystem,
+    config: &MountConfig,
+    device: &Arc<OwnedFd>,
+    mount_device: u32,
+    negotiated: &mut Negotiated,
+) -> Result<(Arc<Caching>, Option<Reports>), MountError> {
+    let timed = Trust {
+        attr: config.attr_ttl,
+        entry: config.entry_ttl,
+    };
+    let caching = Arc::new(Caching::new(timed, negotiated.writeback));
+    let notifier = Arc::new(Notifier::new(device.clone(), caching.clone(), mount_device));
+    let drops_all_names = negotiated.kernel_protocol.1 >= INC_EPOCH_MINOR;
+    let (coherence, reports) = caching::choose(config.coherence, drops_all_names, file_system, notifier);
+    let reports = match reports {
+        Ok(reports) => reports,
+        Err(reason) if config.coherence == Coherence::Watch => {
+            return Err(MountError::Demanded {
+                feature: "coherence=watch".to_owned(),
+                reason,
+            });
+        }
+        Err(reason) => {
+            negotiated.not_granted.push(format!("coherence: {reason}"));
+            None
+        }
+    };
+    negotiated.coherence = coherence;
+    let listings = Listings {
+        handles_are_optional: negotiated.directory_handles_are_optional,
+        are_counted: config.kernel_options.iter().any(|option| option == "strictatime"),
+    };
+    caching.settle(coherence, listings, file_system);
+    Ok((caching, reports))
 }
 
 /// Unmounts if setting up fails half way.

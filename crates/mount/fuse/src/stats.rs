@@ -37,6 +37,12 @@ pub struct SessionStats {
     pub written_bytes: u64,
     /// Requests that failed because the daemon had run out of descriptors.
     pub descriptor_shortages: u64,
+    /// Cached names invalidated, as they changed behind the mount.
+    pub names_invalidated: u64,
+    /// Inodes invalidated, as they changed behind the mount.
+    pub inodes_invalidated: u64,
+    /// Times that everything cached was invalidated, as reports of changes were lost.
+    pub everything_invalidated: u64,
     /// Voluntary context switches of the whole process.
     pub context_switches_voluntary: u64,
     /// Involuntary context switches of the whole process.

@@ -198,23 +198,28 @@ impl HostHandle {
         self.open(mount, OFlags::PATH | OFlags::NOFOLLOW)
     }
 
-    /// The inode number in the handle, if its layout is known. Numbers are in the host's byte order.
+    /// The inode number in the handle, if its layout is known.
     pub(crate) fn inode_number(&self) -> Option<u64> {
         let (kind, handle) = self.parts();
-        let narrow = |at: usize| {
-            let bytes = handle.get(at..)?.first_chunk::<4>()?;
-            Some(u64::from(u32::from_ne_bytes(*bytes)))
-        };
-        let wide = || Some(u64::from_ne_bytes(*handle.first_chunk::<8>()?));
-        match (kind, handle.len()) {
-            // ext4, f2fs, nilfs2, and xfs with small numbers: number, generation.
-            (1, 8) => narrow(0),
-            // tmpfs: generation, lower half, upper half.
-            (1, 12) => Some(narrow(8)? << 32 | narrow(4)?),
-            // xfs: number of 64 bits, generation. btrfs: number, subvolume, generation.
-            (0x81 | 0x4d, _) => wide(),
-            _ => None,
-        }
+        inode_number_in(kind, handle)
+    }
+}
+
+/// The inode number in a handle, if its layout is known. Numbers are in the host's byte order.
+pub(crate) fn inode_number_in(kind: i32, handle: &[u8]) -> Option<u64> {
+    let narrow = |at: usize| {
+        let bytes = handle.get(at..)?.first_chunk::<4>()?;
+        Some(u64::from(u32::from_ne_bytes(*bytes)))
+    };
+    let wide = || Some(u64::from_ne_bytes(*handle.first_chunk::<8>()?));
+    match (kind, handle.len()) {
+        // ext4, f2fs, nilfs2, and xfs with small numbers: number, generation.
+        (1, 8) => narrow(0),
+        // tmpfs: generation, lower half, upper half.
+        (1, 12) => Some(narrow(8)? << 32 | narrow(4)?),
+        // xfs: number of 64 bits, generation. btrfs: number, subvolume, generation.
+        (0x81 | 0x4d, _) => wide(),
+        _ => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
 use vfs::{Attr, FileKind, FsResult, Timestamp};
@@ -56,6 +57,8 @@ pub(crate) fn stat_at_in_memory(directory: impl AsFd, name: &[u8]) -> FsResult<S
 #[derive(Debug)]
 pub(crate) struct Devices {
     own: u32,
+    /// Changes on the own device are reported.
+    reported: AtomicBool,
     others: RwLock<Vec<u32>>,
 }
 
@@ -63,8 +66,19 @@ impl Devices {
     pub(crate) fn new(own: u32) -> Self {
         Self {
             own,
+            reported: AtomicBool::new(false),
             others: RwLock::new(Vec::new()),
         }
+    }
+
+    /// Changes on the own device are reported from now on.
+    pub(crate) fn report_own(&self) {
+        self.reported.store(true, Ordering::Relaxed);
+    }
+
+    /// Changes on `device` are reported.
+    pub(crate) fn are_reported(&self, device: u32) -> bool {
+        device == self.own && self.reported.load(Ordering::Relaxed)
     }
 
     /// The inode number to show for inode `inode` of `device`.
@@ -117,6 +131,7 @@ pub(crate) fn attr_of(stat: &Statx, devices: &Devices, id_map: Option<&IdMap>) -
         block_size: stat.stx_blksize,
         attributes: stat.stx_attributes.bits(),
         attributes_mask: stat.stx_attributes_mask.bits(),
+        is_reported: devices.are_reported(HostKey::of(stat).device),
     }
 }
 

@@ -23,6 +23,14 @@ pub struct PassCounters {
     pub direct_writes: u64,
     /// Times that the host refused such a write; the first refusal disables them for the whole mount.
     pub direct_refusals: u64,
+    /// Events of changes on the source's file system.
+    pub change_events: u64,
+    /// Those that this process caused itself.
+    pub change_events_own: u64,
+    /// Reports of a change that were repeated, as the answer with the inode was still on its way.
+    pub change_reports_repeated: u64,
+    /// Times that the host's queue of events overflowed.
+    pub change_queue_overflows: u64,
     /// Host inodes known to the caller, including the source itself.
     pub inodes_held: u64,
     /// Open files and directories.
@@ -68,6 +76,10 @@ impl Tally {
             write_outs_started: self.write_outs_started.load(Ordering::Relaxed),
             direct_writes: self.direct_writes.load(Ordering::Relaxed),
             direct_refusals: self.direct_refusals.load(Ordering::Relaxed),
+            change_events: 0,
+            change_events_own: 0,
+            change_reports_repeated: 0,
+            change_queue_overflows: 0,
             inodes_held,
             open_handles,
         }

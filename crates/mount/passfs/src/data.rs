@@ -57,7 +57,7 @@ impl PassFs {
         self.descriptors.opened(&file);
         let stat = stat(&file)?;
         let cache_still_valid = self.stamp(&inode, &stat) && !truncates;
-        let mut open = OpenFile::new(file, inode, flags);
+        let mut open = OpenFile::new(file, inode, flags, self.watch.get());
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened {

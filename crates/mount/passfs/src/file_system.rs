@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::AtFlags;
 use vfs::{
-    Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult, Handle, Ino, IoctlReply,
-    NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+    Attr, Bypass, Caller, ChangeListener, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult,
+    Handle, Ino, IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs,
+    WriteMode, XattrFlags,
 };
 
 use crate::PassFs;
@@ -20,6 +21,20 @@ use crate::identity::errno;
 impl FileSystem for PassFs {
     fn mounted_as(&self, device: u32) {
         self.own_device.store(device, Ordering::Relaxed);
+    }
+
+    fn report_changes(&self, listener: Arc<dyn ChangeListener>) -> Result<Bypass, String> {
+        self.watch(listener)
+    }
+
+    fn reports_names_of(&self, directory: Ino) -> bool {
+        let device = |inode: Arc<crate::inodes::Inode>| inode.key().device;
+        let inode = self.inodes.get(directory);
+        inode.is_ok_and(|inode| self.devices.are_reported(device(inode)))
+    }
+
+    fn lists_by_offset(&self) -> bool {
+        self.lists_by_offset.load(Ordering::Relaxed)
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {

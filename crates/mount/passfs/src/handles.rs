@@ -14,6 +14,7 @@ use vfs::{Durability, FsError, FsResult, Handle, OpenFlags};
 use crate::direct::DirectFile;
 use crate::directory::DirStream;
 use crate::inodes::Inode;
+use crate::watch::Watch;
 
 const SHARDS: usize = 8;
 
@@ -37,6 +38,8 @@ pub(crate) struct OpenFile {
     pub append_only: bool,
     /// Durability that the flags of the open require of changes without flags of their own.
     pub durability: Durability,
+    /// Set for a writer, see [`crate::watch`].
+    watch: Option<Arc<Watch>>,
     pub run: Mutex<WriteRun>,
     /// For long streams, see [`crate::direct`]; contains `None` if the host does not permit it.
     pub direct: OnceLock<Option<DirectFile>>,
@@ -60,10 +63,18 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenFile {
-    pub(crate) fn new(file: OwnedFd, inode: Arc<Inode>, flags: OpenFlags) -> Self {
+    /// `watch` is the watch of the source, if its changes are reported.
+    pub(crate) fn new(
+        file: OwnedFd,
+        inode: Arc<Inode>,
+        flags: OpenFlags,
+        watch: Option<&Arc<Watch>>,
+    ) -> Self {
         let file = Arc::new(file);
-        inode.opened_as(&file);
+        let watch = watch.filter(|_| flags.writes()).map(Arc::clone);
+        inode.opened_as(&file, watch.as_deref());
         Self {
+            watch,
             file,
             inode,
             writes: flags.writes(),
@@ -78,7 +89,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.inode.closed(&self.file);
+        self.inode.closed(&self.file, self.watch.as_deref());
     }
 }
 

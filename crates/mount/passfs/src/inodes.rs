@@ -25,6 +25,7 @@ use crate::anchor::{Anchor, HostHandle, PathFd};
 use crate::attributes::HostKey;
 use crate::handles::capacity_to_keep;
 use crate::validity::Stamp;
+use crate::watch::Watch;
 
 const SHARD_BITS: u32 = 4;
 const SHARDS: u8 = 1 << SHARD_BITS;
@@ -56,6 +57,7 @@ struct State {
 #[derive(Debug, Default)]
 struct OpenFiles {
     files: Vec<Weak<OwnedFd>>,
+    writers: u32,
 }
 
 impl Inode {
@@ -109,19 +111,32 @@ impl Inode {
         }
     }
 
-    /// Registers an open file: while it is open the inode needs no name.
-    pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>) {
+    /// Registers an open file: while it is open the inode needs no name. The first writer pauses the reports of `watch`.
+    pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>, watch: Option<&Watch>) {
         if self.anchor.handle().is_some() {
             let mut state = self.state();
             let opened = state.opened.get_or_insert_default();
             opened.files.push(Arc::downgrade(file));
+            if let Some(watch) = watch {
+                opened.writers += 1;
+                if opened.writers == 1 {
+                    // Under the lock, so that the last close of an earlier writer can't come in between.
+                    watch.opened_for_writing(file.as_fd());
+                }
+            }
         }
     }
 
     /// Reverses [`Inode::opened_as`].
-    pub(crate) fn closed(&self, file: &Arc<OwnedFd>) {
+    pub(crate) fn closed(&self, file: &Arc<OwnedFd>, watch: Option<&Watch>) {
         let mut state = self.state();
         let Some(opened) = &mut state.opened else { return };
+        if let Some(watch) = watch {
+            opened.writers = opened.writers.saturating_sub(1);
+            if opened.writers == 0 {
+                watch.closed_for_writing(file.as_fd());
+            }
+        }
         let own = Arc::as_ptr(file);
         opened.files.retain(|open| open.as_ptr() != own);
         if opened.files.is_empty() {
@@ -262,6 +277,26 @@ impl InodeTable {
             ino: inode.ino,
             inode,
         }
+    }
+
+    /// The number of a known inode.
+    pub(crate) fn number_of(&self, key: HostKey) -> Option<Ino> {
+        if key == self.root.key() {
+            return Some(Ino::ROOT);
+        }
+        self.lock(shard_of_key(key))
+            .keys
+            .get(&key)
+            .map(|known| known.0.ino)
+    }
+
+    /// The numbers of all known inodes.
+    pub(crate) fn numbers(&self) -> Vec<Ino> {
+        let mut numbers = vec![Ino::ROOT];
+        for shard in 0..SHARDS {
+            numbers.extend(self.lock(shard).numbers.iter().map(|known| known.0.ino));
+        }
+        numbers
     }
 
     /// Counts one more lookup of a known inode that is referenced by a descriptor: its number can't have been reused.

@@ -73,25 +73,27 @@ mod handles;
 mod identity;
 mod inodes;
 mod ioctl;
+mod mounts;
 mod nodes;
 mod owner;
 mod process;
 mod setattr;
 mod sticky;
 mod validity;
+mod watch;
 mod write;
 mod xattr;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use thiserror::Error;
-use vfs::{Attr, Caller, FsError, FsResult, NewNode};
+use vfs::{Attr, Bypass, Caller, ChangeListener, FsError, FsResult, NewNode};
 
 pub use access_times::{AccessTimeRule, AccessTimes};
 pub use counters::PassCounters;
@@ -106,6 +108,8 @@ use crate::handles::HandleTable;
 use crate::identity::Creator;
 use crate::inodes::{Inode, InodeTable};
 use crate::process::Process;
+use crate::watch::group::{self, Group};
+use crate::watch::{Watch, WatchTally};
 
 /// Options of a host directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +166,7 @@ pub enum PassFsError {
 #[derive(Debug)]
 pub struct PassFs {
     config: PassConfig,
-    inodes: InodeTable,
+    inodes: Arc<InodeTable>,
     handles: HandleTable,
     descriptors: Descriptors,
     devices: Devices,
@@ -185,6 +189,12 @@ pub struct PassFs {
     direct_rate: DirectRate,
     /// Held while one write to an append-only file runs.
     appending: Mutex<()>,
+    /// The watch of the source, once changes are reported.
+    watch: OnceLock<Arc<Watch>>,
+    watch_tally: Arc<WatchTally>,
+    /// See [`vfs::FileSystem::lists_by_offset`].
+    lists_by_offset: AtomicBool,
+    path: PathBuf,
 }
 
 /// Maximum number of descriptors for inodes, even if the process may have more: each pins an inode in the host's
@@ -233,11 +243,15 @@ impl PassFs {
         }
         Ok(Self {
             devices: Devices::new(key.device),
-            inodes: InodeTable::new(Inode::new(
+            inodes: Arc::new(InodeTable::new(Inode::new(
                 Anchor::Descriptor(root),
                 key,
                 attributes::kind_of(&stat),
-            )),
+            ))),
+            watch: OnceLock::new(),
+            watch_tally: Arc::default(),
+            lists_by_offset: AtomicBool::new(false),
+            path: source.to_owned(),
             handles: HandleTable::new(),
             descriptors,
             fine_times: validity::has_fine_times(&source_fd),
@@ -260,7 +274,13 @@ impl PassFs {
     /// Counters and current numbers of inodes and handles.
     #[must_use]
     pub fn counters(&self) -> PassCounters {
-        self.tally.snapshot(self.inodes.held(), self.handles.held())
+        let mut counters = self.tally.snapshot(self.inodes.held(), self.handles.held());
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        counters.change_events = count(&self.watch_tally.events);
+        counters.change_events_own = count(&self.watch_tally.own);
+        counters.change_reports_repeated = count(&self.watch_tally.repeated);
+        counters.change_queue_overflows = count(&self.watch_tally.overflows);
+        counters
     }
 
     /// True if the source is served from a private clone of its mount, in which later mounts do not appear. Without it,
@@ -268,6 +288,32 @@ impl PassFs {
     #[must_use]
     pub fn has_own_tree(&self) -> bool {
         self.has_own_tree
+    }
+
+    /// Starts the watch. The error is a reason for people.
+    fn watch(&self, listener: Arc<dyn ChangeListener>) -> Result<Bypass, String> {
+        let root = self.inodes.root().key();
+        if !self.anchors.always_by_handle() {
+            return Err("it needs root, and a local file system with lasting file handles".to_owned());
+        }
+        let found = anchor::Found::of(self.source.as_fd());
+        if found.and_then(|found| found.handle.inode_number()) != Some(root.inode) {
+            return Err("the file handles of the source's file system are of an unknown kind".to_owned());
+        }
+        if let Some(reason) = group::ignores_case(self.source.as_fd(), root.device) {
+            return Err(reason);
+        }
+        let group = Group::watching(self.source.as_fd())?;
+        let (table, tally) = (Arc::clone(&self.inodes), Arc::clone(&self.watch_tally));
+        let (watch, keep) = Watch::start(group, table, tally, listener, root.device)?;
+        if self.watch.set(Arc::new(watch)).is_err() {
+            return Err("the source is watched already".to_owned());
+        }
+        self.devices.report_own();
+        let is_whole = self.has_own_tree && !mounts::are_below(&self.path);
+        let by_offset = is_whole && mounts::offsets_last(self.source.as_fd());
+        self.lists_by_offset.store(by_offset, Ordering::Relaxed);
+        Ok(Bypass::Reported(Box::new(keep)))
     }
 
     fn attr(&self, stat: &rustix::fs::Statx) -> Attr {

@@ -344,9 +344,12 @@ impl PassFs {
             }
         };
         self.stamp(&inode, &stat);
-        let handle = self
-            .handles
-            .insert(Open::File(Arc::new(OpenFile::new(file, inode, flags))));
+        let handle = self.handles.insert(Open::File(Arc::new(OpenFile::new(
+            file,
+            inode,
+            flags,
+            self.watch.get(),
+        ))));
         Ok((
             entry,
             Opened {

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::Setup;
-use fuse::{MountConfig, StatsDocument, Switch};
+use fuse::{Coherence, MountConfig, StatsDocument, Switch};
 use live::{
     CardFileSystem, Claim, Description, IssuedFlags, LiveDevice, LoopDevice, PathCost, QueueLimits, Store,
     run_before_others,
@@ -349,6 +349,7 @@ fn mount_config(tags: u32) -> MountConfig {
         posix_acl: false,
         attr_ttl: Duration::from_secs(3600),
         entry_ttl: Duration::from_secs(3600),
+        coherence: Coherence::Timeout,
         kernel_options: Vec::new(),
     }
 }

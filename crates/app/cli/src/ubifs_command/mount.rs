@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use fuse::{MountConfig, StatsDocument, Switch};
+use fuse::{Coherence, MountConfig, StatsDocument, Switch};
 use serde_json::{Map, Value, json};
 use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Writer};
 use vfs::FileSystem;
@@ -33,7 +33,8 @@ use crate::{end_status, stats_document};
 const LOSSES_REMEMBERED: usize = 10_000;
 
 /// Options of `tidegate mount` for its write buffer or for a folder of the host.
-const OF_FOLDERS: [&str; 9] = [
+const OF_FOLDERS: [&str; 10] = [
+    "coherence",
     "buffer",
     "entry",
     "flush_interval",
@@ -361,6 +362,8 @@ impl Plan {
             ..MountArguments::default()
         })?;
         let mut session = plan.session;
+        // The times are limits here too, as nothing bypasses the file system.
+        session.coherence = Coherence::Auto;
         if !is_named {
             session.source = source.name();
         }

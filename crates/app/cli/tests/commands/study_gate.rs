@@ -144,6 +144,7 @@ fn daemon_that_waits() {
         posix_acl: false,
         attr_ttl: Duration::from_secs(1),
         entry_ttl: Duration::from_secs(1),
+        coherence: fuse::Coherence::Timeout,
         kernel_options: Vec::new(),
     };
     let document = Box::new(|_: &_, _: &_| Vec::new());

@@ -59,6 +59,7 @@ impl FaultySource {
             posix_acl: true,
             attr_ttl: Duration::ZERO,
             entry_ttl: Duration::ZERO,
+            coherence: fuse::Coherence::Timeout,
             kernel_options: Vec::new(),
         };
         let document = Box::new(|_: &_, _: &_| Vec::new());

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod appending;
+#[cfg(test)]
+mod coherence;
 mod commands;
 mod daemon_life;
 mod descriptors;

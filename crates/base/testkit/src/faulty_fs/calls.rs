@@ -4,8 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use vfs::{
-    Attr, Caller, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult, Handle, Ino, IoctlReply,
-    NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+    Attr, Bypass, Caller, ChangeListener, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult,
+    Handle, Ino, IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs,
+    WriteMode, XattrFlags,
 };
 
 use super::{Action, Call, FaultyFs};
@@ -36,6 +37,18 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         };
         self.faults.leave(ino);
         outcome
+    }
+
+    fn report_changes(&self, listener: Arc<dyn ChangeListener>) -> Result<Bypass, String> {
+        self.inner.report_changes(listener)
+    }
+
+    fn reports_names_of(&self, directory: Ino) -> bool {
+        self.inner.reports_names_of(directory)
+    }
+
+    fn lists_by_offset(&self) -> bool {
+        self.inner.lists_by_offset()
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {

@@ -106,6 +106,7 @@ impl Node {
             block_size: 4096,
             attributes: 0,
             attributes_mask: 0,
+            is_reported: false,
         }
     }
 

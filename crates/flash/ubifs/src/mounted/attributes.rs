@@ -124,6 +124,7 @@ pub(super) fn attr(inode: &Inode, blocks: u64) -> Attr {
         block_size: BLOCK_BYTES,
         attributes,
         attributes_mask,
+        is_reported: true,
     }
 }
 

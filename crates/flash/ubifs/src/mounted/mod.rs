@@ -16,11 +16,12 @@ mod read_ahead;
 mod reading;
 mod writable;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vfs::{
-    Attr, Caller, DirSink, Entry, FileSystem, FsError, FsResult, Handle, Ino, IoctlReply, NewNode, OpenFlags,
-    Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+    Attr, Bypass, Caller, ChangeListener, DirSink, Entry, FileKind, FileSystem, FsError, FsResult, Handle,
+    Ino, IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs,
+    WriteMode, XattrFlags,
 };
 
 use self::directory::OpenDirectory;
@@ -53,11 +54,18 @@ impl MountedOptions {
     }
 }
 
+/// An open directory.
+struct ListedDirectory {
+    ino: Ino,
+    /// Read by the first listing.
+    names: OnceLock<OpenDirectory>,
+}
+
 /// A UBIFS mounted read-only.
 pub struct MountedUbifs {
     ubifs: Arc<Ubifs>,
     files: Handles<OpenFile>,
-    directories: Handles<OpenDirectory>,
+    directories: Handles<ListedDirectory>,
     windows: Windows,
     listener: LossListener,
 }
@@ -93,12 +101,27 @@ impl MountedUbifs {
         }
     }
 
+    fn names_of<'a>(&self, directory: &'a ListedDirectory) -> FsResult<&'a OpenDirectory> {
+        if let Some(names) = directory.names.get() {
+            return Ok(names);
+        }
+        let (number, names, is_whole) = self.reading().names(directory.ino)?;
+        Ok(directory
+            .names
+            .get_or_init(|| OpenDirectory::new(number, names, !is_whole)))
+    }
+
     fn file(&self, handle: Handle) -> FsResult<Arc<OpenFile>> {
         self.files.get(handle)
     }
 }
 
 impl FileSystem for MountedUbifs {
+    /// Nothing ever changes.
+    fn report_changes(&self, _: Arc<dyn ChangeListener>) -> Result<Bypass, String> {
+        Ok(Bypass::Never)
+    }
+
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         self.reading().lookup(parent, name)
     }
@@ -225,19 +248,26 @@ impl FileSystem for MountedUbifs {
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
-        let (number, names, is_whole) = self.reading().names(ino)?;
-        Ok(self.directories.add(OpenDirectory::new(number, names, !is_whole)))
+        // Names are read when they are listed: a kernel that keeps listings only opens the directory.
+        let attr = self.reading().attr(&self.reading().inode(ino)?)?;
+        if attr.kind() != FileKind::Directory {
+            return Err(FsError::NotADirectory);
+        }
+        Ok(self.directories.add(ListedDirectory {
+            ino,
+            names: OnceLock::new(),
+        }))
     }
 
     fn readdir(&self, _: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
-        self.directories
-            .get(handle)?
-            .list(offset, sink, &mut |_| Vec::new())
+        let directory = self.directories.get(handle)?;
+        self.names_of(&directory)?.list(offset, sink, &mut |_| Vec::new())
     }
 
     fn readdir_plus(&self, _: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
         let directory = self.directories.get(handle)?;
-        directory.list(offset, sink, &mut |names| self.reading().entries(names))
+        self.names_of(&directory)?
+            .list(offset, sink, &mut |names| self.reading().entries(names))
     }
 
     fn fsyncdir(&self, _: Ino, _: Handle, _: bool) -> FsResult<()> {

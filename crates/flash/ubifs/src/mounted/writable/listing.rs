@@ -1,4 +1,4 @@
-//! Open directories: a listing is a snapshot taken when it begins; rewinding takes a new one.
+//! Open directories: a listing is a snapshot taken by its first request; rewinding takes a new one.
 //!
 //! A listing with attributes (readdirplus) pins the inodes it returns. If any name changed since the snapshot, each
 //! one is looked up again, so that no name is paired with another one's inode.
@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vfs::{DirEntry, DirSink, Entry, FsResult, Handle, Ino};
+use vfs::{DirEntry, DirSink, Entry, FileKind, FsError, FsResult, Handle, Ino};
 
 use super::super::directory::OpenDirectory;
 use super::super::reading::number;
@@ -49,12 +49,16 @@ impl DirSink for Holding<'_> {
 impl MountedWriter {
     pub(super) fn open_directory(&self, ino: Ino) -> FsResult<Handle> {
         let writer = self.writer();
-        let listing = self.read_names(&writer, ino)?;
+        // Names are read when they are listed: a kernel that keeps listings only opens the directory.
+        let reading = self.reading(&writer);
+        if reading.attr(&reading.inode(ino)?)?.kind() != FileKind::Directory {
+            return Err(FsError::NotADirectory);
+        }
         let number = number(ino)?;
         writer.hold(number);
         Ok(self.directories.add(ListedDirectory {
             number,
-            listing: Mutex::new(Some(listing)),
+            listing: Mutex::new(None),
         }))
     }
 

@@ -28,11 +28,12 @@ mod listing;
 mod names;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use vfs::{
-    Attr, Caller, DirSink, Entry, FileSystem, FsError, FsResult, Handle, Ino, IoctlReply, NewNode, OpenFlags,
-    Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode, XattrFlags,
+    Attr, Bypass, Caller, ChangeListener, DirSink, Entry, FileSystem, FsError, FsResult, Handle, Ino,
+    IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs, WriteMode,
+    XattrFlags,
 };
 
 use self::files::OpenFile;
@@ -193,6 +194,11 @@ impl MountedWriter {
 }
 
 impl FileSystem for MountedWriter {
+    /// This program alone has the volume.
+    fn report_changes(&self, _: Arc<dyn ChangeListener>) -> Result<Bypass, String> {
+        Ok(Bypass::Never)
+    }
+
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         // Keeps the lock until the inode is pinned, so that it can't be deleted in between.
         let writer = self.writer();
