@@ -571,7 +571,7 @@ mod tests {
     fn every_known_key_is_accepted() {
         let value_of = |key| match key {
             "flusher" => "off",
-            "writeback" | "passthrough" | "uring" | "direct_io" => "auto",
+            "coherence" | "writeback" | "passthrough" | "uring" | "direct_io" => "auto",
             "io_unit" | "entry" => "4k",
             _ => "7",
         };

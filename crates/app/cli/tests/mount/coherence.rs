@@ -160,12 +160,27 @@ fn a_second_git_status_sends_next_to_no_request() {
     let status = || git(&["--no-optional-locks", "status", "--porcelain"]);
     status();
     status();
-    // Opening and reading a dozen files of .git.
-    let again = fewest_requests_of(&mounted, 120, status);
-    assert!(total(&again) <= 120, "{again:?}");
-    let per_file = ["lookup", "getattr", "statx", "readdirplus", "readdir", "opendir"];
-    let looks: u64 = per_file.iter().filter_map(|name| again.get(*name)).sum();
-    assert!(looks <= 30, "{again:?}");
+    let per_file = [
+        "lookup",
+        "getattr",
+        "statx",
+        "readdirplus",
+        "readdir",
+        "opendir",
+        "open",
+    ];
+    let mut attempts = Vec::new();
+    // As in `fewest_requests_of`.
+    for _ in 0..10 {
+        let again = requests_of(&mounted, status);
+        let looks: u64 = per_file.iter().filter_map(|name| again.get(*name)).sum();
+        // Opening and reading a dozen files of .git.
+        if looks <= 50 {
+            return;
+        }
+        attempts.push(again);
+    }
+    panic!("{attempts:?}");
 }
 
 /// Everything that a walk can see of a tree, except for access times.

@@ -208,6 +208,9 @@ fn a_study_lives_in_a_folder_of_its_user_that_may_be_a_mount() {
     .unwrap();
     refuse();
     std::os::unix::fs::chown(place.join("s"), None, Some(0)).unwrap();
+    let clean = refused(&["study", "clean", "s"], place);
+    assert!(clean.contains("no folder of a study"), "{clean}");
+    done(&["study", "run", "plan.toml", "-d", "s", "--rounds", "1"], place);
     done(&["study", "clean", "s"], place);
 }
 
