@@ -97,6 +97,8 @@ fn make_tree(source: &Path) {
             rustix::fs::utimensat(CWD, &name, &LONG_AGO, AtFlags::empty()).unwrap();
         }
         symlink("file 0", path.join("link")).unwrap();
+        // It reads the object of a young link, too.
+        rustix::fs::utimensat(CWD, path.join("link"), &LONG_AGO, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     }
 }
 
