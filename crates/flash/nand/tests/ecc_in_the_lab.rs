@@ -31,6 +31,9 @@ const RAW: usize = 2112;
 
 #[test]
 fn dumps_of_the_kernel_are_recognised_and_corrected() {
+    if testkit::left_to_full("the kernel of the lab guest writes with three codes") {
+        return;
+    }
     let Some(mut guest) = shared() else { return };
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("data");
