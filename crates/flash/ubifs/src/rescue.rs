@@ -98,32 +98,10 @@ impl RescuedVolume {
         let lpt_end = areas[..files].iter().rposition(is_lpt)? + 1;
         let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Some(Superblock {
-            key_hash: 0,
-            key_format: 0,
-            flags: 0,
-            min_io_bytes,
-            leb_bytes: self.geometry.leb_bytes,
-            lebs,
-            lebs_max: lebs,
-            journal_bytes_max: 0,
             log_lebs: word(log_lebs),
             lpt_lebs: word(lpt_end - log_lebs),
             orphan_lebs: word(files - lpt_end),
-            journal_heads: 1,
-            fanout: 8,
-            saved_lebs: 256,
-            version: 4,
-            compression: 1,
-            reserve_user: 0,
-            reserve_group: 0,
-            reserve_bytes: 0,
-            time_granularity_ns: 1_000_000_000,
-            uuid: [0; 16],
-            read_version: 0,
-            hmac: [0; 64],
-            hmac_of_known: [0; 64],
-            hash_algorithm: 0,
-            master_hash: [0; 64],
+            ..usual_superblock(self.geometry.leb_bytes, lebs, min_io_bytes)
         })
     }
 
@@ -262,5 +240,37 @@ impl Volume for RescuedVolume {
 
     fn frozen(&self) -> Option<Arc<str>> {
         Some(READ_ONLY.into())
+    }
+}
+
+/// The usual parameters, in place of a superblock that is lost.
+pub(crate) fn usual_superblock(leb_bytes: u32, lebs: u32, min_io_bytes: u32) -> Superblock {
+    Superblock {
+        key_hash: 0,
+        key_format: 0,
+        flags: 0,
+        min_io_bytes,
+        leb_bytes,
+        lebs,
+        lebs_max: lebs,
+        journal_bytes_max: 0,
+        log_lebs: 0,
+        lpt_lebs: 0,
+        orphan_lebs: 0,
+        journal_heads: 1,
+        fanout: 8,
+        saved_lebs: 256,
+        version: 4,
+        compression: 1,
+        reserve_user: 0,
+        reserve_group: 0,
+        reserve_bytes: 0,
+        time_granularity_ns: 1_000_000_000,
+        uuid: [0; 16],
+        read_version: 0,
+        hmac: [0; 64],
+        hmac_of_known: [0; 64],
+        hash_algorithm: 0,
+        master_hash: [0; 64],
     }
 }

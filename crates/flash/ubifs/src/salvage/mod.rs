@@ -51,6 +51,7 @@ use crate::index::Index;
 use crate::journal::Journal;
 use crate::known_inodes::KnownInodes;
 use crate::report::ReplayReport;
+use crate::rescue::usual_superblock;
 
 /// Options of a salvage.
 #[derive(Clone, Copy, Debug)]
@@ -406,34 +407,8 @@ fn add_gap_guesses(table: &Table, gaps: &[Gap], is_indexed: bool, guesses: &mut 
 /// The superblock, or usual parameters in its place.
 fn superblock(harvest: &Harvest, volume: &dyn Volume, key_hash: u8, is_encrypted: bool) -> Superblock {
     let geometry = volume.geometry();
-    let mut superblock = harvest.superblock.clone().unwrap_or(Superblock {
-        key_hash,
-        key_format: 0,
-        flags: 0,
-        min_io_bytes: geometry.min_io_bytes,
-        leb_bytes: geometry.leb_bytes,
-        lebs: geometry.lebs,
-        lebs_max: geometry.lebs,
-        journal_bytes_max: 0,
-        log_lebs: 0,
-        lpt_lebs: 0,
-        orphan_lebs: 0,
-        journal_heads: 1,
-        fanout: 8,
-        saved_lebs: 256,
-        version: 4,
-        compression: 1,
-        reserve_user: 0,
-        reserve_group: 0,
-        reserve_bytes: 0,
-        time_granularity_ns: 1_000_000_000,
-        uuid: [0; 16],
-        read_version: 0,
-        hmac: [0; 64],
-        hmac_of_known: [0; 64],
-        hash_algorithm: 0,
-        master_hash: [0; 64],
-    });
+    let usual = usual_superblock(geometry.leb_bytes, geometry.lebs, geometry.min_io_bytes);
+    let mut superblock = harvest.superblock.clone().unwrap_or(usual);
     superblock.key_hash = key_hash;
     if is_encrypted {
         superblock.flags |= SuperblockFlags::ENCRYPTION.0;
