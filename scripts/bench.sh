@@ -6,8 +6,9 @@
 # Environment: ROUNDS (5), SIZE (512m), WORKLOADS (all), TARGETS (all available), OUT (out),
 # PASSTHROUGH_HP (libfuse's example, built; otherwise from PATH), REQUIRE (yes; any other value disables the requirements).
 # Exit codes are those of `tidegate bench compare`: 1 if a requirement is not met.
-# All files are removed at the end, also after Ctrl-C, except $OUT/bench.jsonl, .html and .md, and $OUT/synchronous.*
-# of the workloads that sync each write, which are measured with every flusher.
+# All files are removed at the end, also after Ctrl-C, except $OUT/bench.jsonl, .html and .md, $OUT/synchronous.* of the
+# workloads that sync each write, which are measured with every flusher, and $OUT/walks.jsonl and .md of programs over
+# trees of files (scripts/bench-walks.py; not if TARGETS or WORKLOADS are given).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -219,4 +220,16 @@ compare synchronous tidegate tidegate-buffered tidegate-inline tidegate-unbuffer
     synced=$?
     [ "$synced" -le "$status" ] || status=$synced
 }
+
+# Programs over trees of files, on an ext4 and mounts of their own.
+if [ -z "${TARGETS:-}${WORKLOADS:-}" ]; then
+    if command -v python3 >/dev/null && command -v git >/dev/null; then
+        scripts/bench-walks.py "$tidegate" --rounds "$rounds" --out "$out" || {
+            walked=$?
+            [ "$walked" -le "$status" ] || status=$walked
+        }
+    else
+        left_out "walks" "they need python3 and git"
+    fi
+fi
 exit "$status"

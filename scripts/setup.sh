@@ -28,7 +28,7 @@ wishes=(fio:fio)
 judges=(blkparse:blktrace fio:fio strace:strace sqlite3:sqlite3 chromium:chromium mkfs.fat:dosfstools mshowfat:mtools mkfs.xfs:xfsprogs ubinize:mtd-utils)
 [ "${TIDEGATE_TEST:-}" ] && needs+=("${judges[@]}")
 # The peers of `make bench`; unavailable ones are skipped there.
-peers=(bindfs:bindfs mergerfs:mergerfs)
+peers=(bindfs:bindfs mergerfs:mergerfs python3:python3 git:git)
 [ "${TIDEGATE_BENCH:-}" ] && needs+=("${peers[@]}")
 # The file systems of a study on this machine.
 [ "${TIDEGATE_GUEST:-}" ] && needs+=(mkfs.xfs:xfsprogs)
