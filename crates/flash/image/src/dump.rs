@@ -2,14 +2,20 @@
 //!
 //! Reading never fails: bytes outside of the dump, and bytes that the host can't read, are 0xFF, as erased flash is. The
 //! latter are remembered ([`Dump::unreadable`]).
+//!
+//! A survey that finds an ECC layout in the OOB areas installs its correction: from then on all readers of this dump get
+//! corrected pages, with the main area in front of the OOB area whatever the layout of the controller.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use nand::ecc;
 use thiserror::Error;
+
+use crate::correct::Regions;
 
 /// A readable dump. Offsets are signed: a block may begin before the dump does.
 #[derive(Debug)]
@@ -19,6 +25,8 @@ pub struct Dump {
     base: u64,
     bytes: u64,
     unreadable: Mutex<Vec<(u64, u64)>>,
+    /// The parts with a known ECC; set by the first survey that finds one.
+    corrected: OnceLock<Regions>,
 }
 
 /// The range asked for does not lie in the dump.
@@ -79,6 +87,7 @@ impl Dump {
             base: 0,
             bytes,
             unreadable: Mutex::default(),
+            corrected: OnceLock::new(),
         }
     }
 
@@ -112,8 +121,26 @@ impl Dump {
         self.base
     }
 
-    /// Fills `out` with the bytes from `at` on.
+    /// Fills `out` with the bytes from `at` on, corrected where an ECC is known.
     pub fn read(&self, at: i64, out: &mut [u8]) {
+        self.read_raw(at, out);
+        if let Some(regions) = self.corrected.get() {
+            regions.correct(self, at, out);
+        }
+    }
+
+    /// Installs the correction of parts of the dump; the first one stays.
+    pub(crate) fn correct_by(&self, regions: Regions) {
+        let _ = self.corrected.set(regions);
+    }
+
+    /// The parts with a known ECC.
+    pub(crate) fn corrected(&self) -> Option<&Regions> {
+        self.corrected.get()
+    }
+
+    /// Fills `out` with the bytes from `at` on as they are in the file.
+    pub(crate) fn read_raw(&self, at: i64, out: &mut [u8]) {
         out.fill(0xFF);
         let before = usize::try_from(at.min(0).unsigned_abs()).unwrap_or(usize::MAX);
         let Some(inside) = out.get_mut(before..) else {
@@ -177,6 +204,18 @@ impl Dump {
             at += u64::try_from(bytes).unwrap_or(u64::MAX);
         }
         true
+    }
+}
+
+/// The bytes of the file, for the search of an ECC layout.
+impl ecc::Source for Dump {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        self.read_raw(i64::try_from(at).unwrap_or(i64::MAX), out);
+        Ok(())
     }
 }
 

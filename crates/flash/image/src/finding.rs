@@ -69,6 +69,22 @@ pub enum What {
         /// Number of headers.
         headers: usize,
     },
+    /// No ECC layout fits the OOB areas.
+    NoEcc {
+        /// The result of the search.
+        reason: String,
+        /// Whether the layout was given.
+        is_given: bool,
+    },
+    /// Steps of a block have more wrong bits than the ECC corrects.
+    Uncorrectable {
+        /// Number of steps.
+        steps: usize,
+        /// The LEB in the block, unless the damage lies outside of the content of a volume.
+        leb: Option<Leb>,
+        /// Whether nothing else tells whether the content is right.
+        loses_data: bool,
+    },
     /// The distance between the blocks of these headers is unknown.
     UnknownDistance {
         /// Number of headers.
@@ -175,6 +191,8 @@ impl What {
             | Self::TableRecord(_)
             | Self::UpdateMarker
             | Self::MissingLebs { .. }
+            | Self::NoEcc { is_given: true, .. }
+            | Self::Uncorrectable { loses_data: true, .. }
             | Self::StaticCrc { .. } => Severity::Loss,
             Self::Nested { .. }
             | Self::SecondCopy { .. }
@@ -182,6 +200,10 @@ impl What {
             | Self::VidHeader { is_blank: true, .. }
             | Self::NoHeaders { .. }
             | Self::CutBlock {
+                loses_data: false, ..
+            }
+            | Self::NoEcc { is_given: false, .. }
+            | Self::Uncorrectable {
                 loses_data: false, ..
             }
             | Self::TableCopy { .. }
@@ -200,6 +222,8 @@ impl What {
             Self::Unreadable { .. } => "unreadable",
             Self::TooManyHeaders => "too-many-headers",
             Self::Nested { .. } => "nested",
+            Self::NoEcc { .. } => "no-ecc",
+            Self::Uncorrectable { .. } => "uncorrectable",
             Self::UnknownDistance { .. } => "unknown-distance",
             Self::NoShape { .. } => "no-shape",
             Self::SecondCopy { .. } => "second-copy",
@@ -292,6 +316,36 @@ impl fmt::Display for What {
                     "; no data of a LEB is among them"
                 }
             ),
+            Self::NoEcc { reason, is_given } => write!(
+                out,
+                "the OOB areas are not used: {reason}; pages stay as they were read{}",
+                if *is_given {
+                    ""
+                } else {
+                    ", and --ecc gives a layout"
+                }
+            ),
+            Self::Uncorrectable {
+                steps,
+                leb,
+                loses_data,
+            } => {
+                if let Some(leb) = leb {
+                    write!(out, "{leb}: ")?;
+                }
+                write!(
+                    out,
+                    "{} of the ECC {} more wrong bits than it corrects and {} as read; {}",
+                    counted(*steps, "step"),
+                    if *steps == 1 { "has" } else { "have" },
+                    if *steps == 1 { "stays" } else { "stay" },
+                    match (leb, loses_data) {
+                        (_, true) => "the content is wrong there",
+                        (Some(_), false) => "the CRCs of the content tell what is lost",
+                        (None, false) => "no content of a volume is among them",
+                    }
+                )
+            }
             Self::NoTable => out.write_str(
                 "neither copy of the volume table can be read: the volumes have numbers in place of names",
             ),

@@ -5,19 +5,24 @@
 //!   and erased areas, and bare UBIFS volumes outside of UBI.
 //! - [`Volume`]: a volume of a partition, and its [`Content`]. [`Volume::open`] gives a readable [`ubi::Volume`].
 //! - [`open_ubifs`]: the file system of a volume, also when its superblock is damaged or made for LEBs of another size.
+//!   [`salvage_ubifs`]: the same by all nodes that a scan finds.
 //! - [`Finding`]: each thing that was lost or decided, with its location in the dump.
+//!
+//! Dumps with OOB areas are corrected by their ECC, whose layout is found by trial or given ([`EccHint`]).
 //!
 //! Nothing is written, and nothing damaged is an error: a block that can't be understood is left out with a finding. The
 //! attach of `ubi`, which decides as Linux does, stays the way for everything that writes. Arrays of several chips are not
 //! assembled here.
 //!
-//! Memory: a few hundred bytes per block of the dump, and one megabyte of its content.
+//! Memory: a few hundred bytes per block of the dump, and some megabytes of its content.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod blocks;
 mod content;
+mod correct;
 mod dump;
+mod ecc;
 mod finding;
 mod open;
 mod partition;
@@ -29,10 +34,11 @@ mod volume;
 
 pub use blocks::BlockCounts;
 pub use content::Content;
+pub use correct::Correction;
 pub use dump::{Dump, Window};
 pub use finding::{Finding, Severity, What};
-pub use open::{Opened, open_ubifs};
+pub use open::{Opened, Salvaged, open_ubifs, salvage_ubifs};
 pub use partition::{Blocks, Partition};
-pub use shape::{Hints, HintsError, Shape};
+pub use shape::{EccHint, Hints, HintsError, Shape};
 pub use survey::{Area, BareVolume, Part, Survey, survey};
 pub use volume::{ContentStream, DumpVolume, Volume};

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
 use std::sync::Arc;
 
+use media::Leb;
 use ubi::format::{EcHeader, LAYOUT_VOLUME};
 
 use crate::blocks::{Block, BlockCounts, Claims, Reader};
+use crate::correct::Correction;
 use crate::dump::Dump;
 use crate::finding::{Finding, What};
 use crate::scan::Hit;
@@ -32,6 +34,8 @@ pub struct Partition {
     pub counts: BlockCounts,
     /// Its volumes, by number. Internal volumes are not listed.
     pub volumes: Vec<Volume>,
+    /// Its ECC, and the bits that it corrected; `None` without one.
+    pub ecc: Option<Correction>,
     /// Findings that concern no single volume.
     pub findings: Vec<Finding>,
     /// Offset of its first block in the dump, which may lack its beginning.
@@ -85,12 +89,13 @@ impl Read for Blocks<'_> {
 
 /// EC headers that lie a whole number of blocks apart.
 #[derive(Clone, Debug)]
-struct Group {
+pub(crate) struct Group {
     sequence: u32,
-    header: EcHeader,
-    stride: u32,
+    pub header: EcHeader,
+    /// Distance between blocks, or a multiple of it, bytes.
+    pub stride: u32,
     /// Ascending offsets.
-    at: Vec<u64>,
+    pub at: Vec<u64>,
 }
 
 /// The fields that the EC headers of a partition share.
@@ -120,6 +125,15 @@ pub(crate) fn partitions(
     groups.retain(|group| !group.at.is_empty());
     let mut drafts: Vec<Draft> = Vec::new();
     for group in groups {
+        let layout = group.at.first().and_then(|at| dump.corrected()?.layout_at(*at));
+        let hints = match layout {
+            Some(layout) => &Hints {
+                page_bytes: Some(layout.page_bytes),
+                oob_bytes: Some(layout.oob_bytes),
+                ..hints.clone()
+            },
+            None => hints,
+        };
         match shape_of(dump, &group.at, group.stride, &group.header, hints) {
             Some(shape) => drafts.extend(Draft::read(dump, &group, shape, &claims, COPIES_MAX)),
             None => findings.push(Finding::new(
@@ -142,7 +156,7 @@ fn span(at: u64, stride: u32) -> (i64, i64) {
 }
 
 /// Groups headers by their fields and places.
-fn groups(hits: &[Hit], hints: &Hints, base: u64, findings: &mut Vec<Finding>) -> Vec<Group> {
+pub(crate) fn groups(hits: &[Hit], hints: &Hints, base: u64, findings: &mut Vec<Finding>) -> Vec<Group> {
     let mut by_key: BTreeMap<Key, (EcHeader, Vec<u64>)> = BTreeMap::new();
     for hit in hits {
         let header = hit.header;
@@ -303,12 +317,43 @@ impl Draft {
         vids.any(|vid| vid.volume == LAYOUT_VOLUME)
     }
 
+    /// The work of the ECC, and a finding for each block with steps that it could not correct.
+    fn account(&mut self, dump: &Dump, volumes: &mut [Volume]) -> Option<Correction> {
+        let regions = dump.corrected()?;
+        let (first, last) = (self.blocks.first()?.at, self.blocks.last()?.at);
+        let correction = regions.account(first, self.shape.span(last).1)?;
+        for block in &self.blocks {
+            let (start, end) = self.shape.span(block.at);
+            let steps = regions.failed(start, end);
+            let Some(vid) = block.vid.filter(|_| steps > 0) else {
+                continue;
+            };
+            let data = start.saturating_add(self.shape.place(self.shape.data_offset));
+            let is_in_data = regions.failed(data, end) > 0;
+            let mut users = volumes.iter_mut().filter(|volume| volume.number == vid.volume);
+            match users.find(|volume| is_in_data && volume.is_used(vid.leb, block.at)) {
+                Some(volume) => volume.note_uncorrectable(block.at, Leb(vid.leb), steps),
+                None => {
+                    let place = u64::try_from(block.at.max(0)).unwrap_or(0);
+                    let what = What::Uncorrectable {
+                        steps,
+                        leb: None,
+                        loses_data: false,
+                    };
+                    self.findings.push(Finding::new(Some(dump.base() + place), what));
+                }
+            }
+        }
+        Some(correction)
+    }
+
     fn finish(mut self, dump: &Arc<Dump>) -> Option<Partition> {
         self.blocks.sort_unstable_by_key(|block| block.at);
         let (first, last) = (self.blocks.first()?.at, self.blocks.last()?.at);
         let span = (first, self.shape.span(last).1);
         let tables = table::read(dump, &self.shape, &self.blocks, &mut self.findings);
-        let volumes = volumes(dump, &self.shape, &self.blocks, &tables, &mut self.findings);
+        let mut volumes = volumes(dump, &self.shape, &self.blocks, &tables, &mut self.findings);
+        let ecc = self.account(dump, &mut volumes);
         let end = u64::try_from(span.1).unwrap_or(0).min(dump.bytes());
         let start = u64::try_from(span.0.max(0)).unwrap_or(0);
         let stride = u64::from(self.shape.stride().max(1));
@@ -320,6 +365,7 @@ impl Draft {
             shape: self.shape,
             counts: self.counts,
             volumes,
+            ecc,
             findings: self.findings,
             start: first,
             blocks,

@@ -4,6 +4,7 @@
 //! it has several divisions into pages, and the headers decide: the VID header must be found at its offset, and a volume
 //! table, which spans several pages, must have right CRCs.
 
+use nand::ecc::Choice;
 use thiserror::Error;
 use ubi::format::volume_table::RECORD_BYTES;
 use ubi::format::{Decoded, EcHeader, HEADER_BYTES, LAYOUT_VOLUME, VidHeader, crc32};
@@ -11,7 +12,7 @@ use ubi::format::{Decoded, EcHeader, HEADER_BYTES, LAYOUT_VOLUME, VidHeader, crc
 use crate::dump::Dump;
 
 /// Geometry that the user knows; everything else is guessed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Page size without OOB, bytes.
     pub page_bytes: Option<u32>,
@@ -19,6 +20,20 @@ pub struct Hints {
     pub block_bytes: Option<u32>,
     /// OOB bytes after each page.
     pub oob_bytes: Option<u32>,
+    /// The ECC in the OOB areas.
+    pub ecc: EccHint,
+}
+
+/// The knowledge of the ECC in the OOB areas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EccHint {
+    /// It is found by trial, in dumps whose blocks have OOB areas. Without one, pages stay as they were read.
+    #[default]
+    Find,
+    /// Pages stay as they were read.
+    Ignore,
+    /// These layouts; a dump that none of them fits is a loss.
+    Given(Choice),
 }
 
 /// Sizes that no chip has.
@@ -127,8 +142,8 @@ impl Shape {
         i64::from(offset) + i64::from(offset) / page * i64::from(self.oob_bytes)
     }
 
-    /// Reads bytes of the block that begins at byte `block` of the dump, without OOB. The place for a correction by the
-    /// ECC in the OOB areas.
+    /// Reads bytes of the block that begins at byte `block` of the dump, without OOB. The
+    /// dump corrects them.
     pub(crate) fn read(&self, dump: &Dump, block: i64, offset: u32, out: &mut [u8]) {
         if self.oob_bytes == 0 {
             dump.read(block.saturating_add(offset.into()), out);
@@ -165,7 +180,7 @@ impl Shape {
 }
 
 /// The largest page that the offsets in an EC header allow: the headers take two pages, or one page with sub-pages.
-fn usual_page(header: &EcHeader) -> u32 {
+pub(crate) fn usual_page(header: &EcHeader) -> u32 {
     let (vid, data) = (header.vid_header_offset, header.data_offset);
     let page = match vid >= 1024 && vid.checked_mul(2) == Some(data) {
         true => vid,
@@ -176,7 +191,7 @@ fn usual_page(header: &EcHeader) -> u32 {
 }
 
 /// The shapes of blocks that lie `stride` bytes apart, most usual first.
-fn candidates(stride: u32, header: &EcHeader, hints: &Hints) -> Vec<Shape> {
+pub(crate) fn candidates(stride: u32, header: &EcHeader, hints: &Hints) -> Vec<Shape> {
     let shape = |page_bytes, oob_bytes, block_bytes| Shape {
         page_bytes,
         oob_bytes,
@@ -322,6 +337,7 @@ mod tests {
             page_bytes: Some(4096),
             oob_bytes: Some(128),
             block_bytes: None,
+            ..Hints::default()
         };
         let all = candidates(2112 * 64, &header(2048, 4096), &hints);
         assert_eq!(all.len(), 1);
@@ -333,12 +349,13 @@ mod tests {
             page_bytes: Some(2048),
             oob_bytes: Some(64),
             block_bytes: Some(131_072),
+            ..Hints::default()
         };
         assert_eq!(hints.stride(&header(2048, 4096)), Some(2112 * 64));
         hints.check().unwrap();
         let odd = Hints {
             page_bytes: Some(3000),
-            ..hints
+            ..hints.clone()
         };
         odd.check().expect_err("131072 is no multiple of 3000");
     }

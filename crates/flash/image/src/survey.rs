@@ -6,6 +6,7 @@ use ubi::VolumeGeometry;
 use ubifs::format::Superblock;
 
 use crate::dump::Dump;
+use crate::ecc;
 use crate::finding::{Finding, What};
 use crate::partition::{Partition, partitions};
 use crate::scan::scan;
@@ -76,11 +77,17 @@ pub struct Survey {
     pub findings: Vec<Finding>,
 }
 
-/// Surveys a dump: reads it once, then the headers of its blocks. `progress` gets the number of bytes read.
+/// Surveys a dump: reads it once, or twice if it has an ECC, then the headers of its blocks. `progress` gets the number of bytes read.
 #[must_use]
 pub fn survey(dump: &Arc<Dump>, hints: &Hints, progress: &mut dyn FnMut(u64)) -> Survey {
-    let found = scan(dump, progress);
+    let mut found = scan(dump, progress);
     let mut findings = Vec::new();
+    let regions = ecc::regions(dump, &found.hits, hints, &mut findings);
+    if !regions.is_empty() {
+        dump.correct_by(regions);
+        // Headers with wrong bits are found, and each page is counted.
+        found = scan(dump, progress);
+    }
     if let Some(at) = found.dropped_from {
         findings.push(Finding::new(Some(dump.base() + at), What::TooManyHeaders));
     }

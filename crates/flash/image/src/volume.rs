@@ -207,6 +207,25 @@ impl Volume {
         superblock.map_or(0, |superblock| superblock.lebs)
     }
 
+    /// Whether this block is the one that is read for a LEB.
+    pub(crate) fn is_used(&self, leb: u32, at: i64) -> bool {
+        self.blocks.get(&leb).is_some_and(|claim| claim.at == at)
+    }
+
+    /// Notes steps of the block of a LEB that the ECC could not correct. Static volumes and UBIFS have CRCs of their own,
+    /// which tell whether content is lost.
+    pub(crate) fn note_uncorrectable(&mut self, at: i64, leb: Leb, steps: usize) {
+        let has_crc =
+            self.kind == VolumeKind::Static || matches!(self.content, Content::Ubifs | Content::Empty);
+        let what = What::Uncorrectable {
+            steps,
+            leb: Some(leb),
+            loses_data: !has_crc,
+        };
+        let finding = self.finding(Some(at), what);
+        self.findings.push(finding);
+    }
+
     /// The bytes of a mapped LEB.
     fn read_leb(&self, claim: &Claim, out: &mut [u8]) {
         self.shape.read(&self.dump, claim.at, self.shape.data_offset, out);

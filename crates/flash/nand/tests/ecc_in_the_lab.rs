@@ -74,6 +74,7 @@ fn dumps_of_the_kernel_are_recognised_and_corrected() {
                 range: 0..wrong.bytes(),
                 page_bytes: None,
                 oob_bytes: None,
+                block_bytes: None,
                 choice: Choice::Auto,
             };
             let found = find(&wrong[..], &options).unwrap();

@@ -88,6 +88,7 @@ pub fn run(arguments: &EccArguments) -> Result<Finding> {
         range: range.clone(),
         page_bytes: arguments.shape.map(|shape| shape.page_bytes),
         oob_bytes: arguments.shape.map(|shape| shape.oob_bytes),
+        block_bytes: None,
         choice: Choice::parse(&arguments.ecc).context("--ecc names no layout; --list has the known ones")?,
     };
     let found = find(&source, &options).with_context(|| format!("{}: no ECC layout", path.display()))?;

@@ -14,7 +14,7 @@ mod mkfs;
 mod mount;
 mod mount_writable;
 mod periodic;
-mod salvage;
+pub mod salvage;
 pub mod source;
 pub mod tar_archive;
 pub mod walk;

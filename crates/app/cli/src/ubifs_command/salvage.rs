@@ -35,6 +35,12 @@ pub fn of_volume(source: &SourceArguments, volume: Arc<dyn Volume>) -> Result<(U
         let tree = salvage.into_deleted_tree(Vec::new());
         return Ok((tree.context("deleted files were not collected")?, Vec::new()));
     }
+    let guesses = guess_lines(&salvage);
+    Ok((salvage.into_tree(Vec::new()), guesses))
+}
+
+/// A line for each guess.
+pub fn guess_lines(salvage: &Salvage) -> Vec<String> {
     let mut guesses: Vec<String> = salvage.guesses().iter().map(ToString::to_string).collect();
     if salvage.further_guesses() > 0 {
         guesses.push(format!(
@@ -42,7 +48,7 @@ pub fn of_volume(source: &SourceArguments, volume: Arc<dyn Volume>) -> Result<(U
             salvage.further_guesses()
         ));
     }
-    Ok((salvage.into_tree(Vec::new()), guesses))
+    guesses
 }
 
 /// Opens the file system of a source. Losses and guesses go to `losses`.

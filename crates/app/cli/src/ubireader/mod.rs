@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use image::{BareVolume, Dump, Hints, Part, Partition, Survey, open_ubifs};
+use image::{BareVolume, Dump, EccHint, Hints, Part, Partition, Survey, open_ubifs};
 use rustix::fs::Mode;
 use ubifs::{OpenOptions, Ubifs};
 
@@ -128,6 +128,7 @@ impl Common {
                 .transpose()
                 .context("--peb-size is too large")?,
             oob_bytes: None,
+            ecc: EccHint::Find,
         };
         hints.check()?;
         let survey = unpack::survey(&dump, &hints);

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use image::{Dump, Hints, Part, Survey};
+use image::{Dump, EccHint, Hints, Part, Survey};
+use nand::ecc::Choice;
 use programs::stop_on_signals;
 use serde_json::{Value, json};
 use tar::Builder;
@@ -30,6 +31,7 @@ use crate::quantity::{parse_bytes, show_bytes};
 use crate::ubi_command::chip::bar;
 use crate::ubifs_command::extract::{Budget, EXTRACTED_FILES_MAX};
 use crate::ubifs_command::folder::Rules;
+use crate::ubifs_command::salvage;
 use crate::ubifs_command::source::KeyFile;
 
 /// Arguments of `tidegate unpack`.
@@ -41,7 +43,7 @@ use crate::ubifs_command::source::KeyFile;
                   and erased areas.\n\
                   Dumps are not trusted: nothing is made outside DIRECTORY, and nothing in it that gives rights to \
                   others. Each loss is a line.\n\
-                  Exit codes: 0 everything, 1 something was lost or left out, 2 nothing was understood."
+                  Exit codes: 0 everything, 1 something was lost, left out or guessed, 2 nothing was understood."
 )]
 pub struct UnpackArguments {
     /// The dump: a file, a block device, /dev/mtdN, or - for standard input
@@ -82,9 +84,23 @@ pub struct UnpackArguments {
     /// OOB bytes that follow each page [default: as for --page]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Chip")]
     pub oob: Option<u64>,
+    /// ECC of the OOB areas: auto, none, a family or a layout as for `tidegate nand ecc`; see docs/formats/nand-ecc.md
+    #[arg(
+        long,
+        value_name = "auto|none|NAME|SPEC",
+        default_value = "auto",
+        help_heading = "Chip"
+    )]
+    pub ecc: String,
     /// A master key of encrypted files (fscrypt): a file with the raw bytes, as for `tidegate ubifs`; repeatable
     #[arg(long = "key", value_name = "[DESCRIPTOR=]FILE")]
     pub keys: Vec<KeyFile>,
+    /// Read file systems by all nodes that a scan finds, without the index where it is damaged; each guess is a line
+    #[arg(long)]
+    pub salvage: bool,
+    /// Also write deleted files that can still be had, to VOLUME.deleted
+    #[arg(long)]
+    pub deleted: bool,
     /// Keep owners, devices, setuid and setgid bits and all extended attributes; only for dumps that you trust
     #[arg(long, conflicts_with = "tar")]
     pub preserve: bool,
@@ -137,9 +153,21 @@ impl UnpackArguments {
             page_bytes: size("page", self.page)?,
             block_bytes: size("block", self.block.or(block))?,
             oob_bytes: size("oob", self.oob)?,
+            ecc: self.ecc()?,
         };
         hints.check()?;
         Ok(hints)
+    }
+
+    fn ecc(&self) -> Result<EccHint> {
+        Ok(match self.ecc.as_str() {
+            "auto" => EccHint::Find,
+            "none" => EccHint::Ignore,
+            text => EccHint::Given(
+                Choice::parse(text)
+                    .context("--ecc names no layout; `tidegate nand ecc --list` has the known ones")?,
+            ),
+        })
     }
 
     fn open(&self) -> Result<Arc<Dump>> {
@@ -264,7 +292,7 @@ impl Run<'_> {
     fn unpack<'d>(&self, mut target: Option<&mut (dyn Target + 'd)>) -> Result<(Value, u64)> {
         let mut names = Names::default();
         let mut parts = Vec::new();
-        let mut losses = 0;
+        let (mut losses, mut may_get_more) = (0, false);
         for finding in &self.survey.findings {
             losses += report::tell(b"", finding);
         }
@@ -275,17 +303,24 @@ impl Run<'_> {
             });
             let mut volumes = Volumes {
                 keys: &self.arguments.keys,
+                salvages: self.arguments.salvage,
+                lists_deleted: self.arguments.deleted,
                 budget: self.budget,
                 folder: &folder,
                 names: Names::default(),
                 target: target.as_deref_mut(),
                 losses: 0,
+                may_get_more: false,
             };
             parts.push(match part {
                 Part::Ubi(partition) => volumes.partition(partition)?,
                 Part::Ubifs(bare) => volumes.bare(bare)?,
             });
             losses += volumes.losses;
+            may_get_more |= volumes.may_get_more;
+        }
+        if may_get_more {
+            print_error(salvage::HINT);
         }
         let areas: Vec<Value> = self.survey.areas.iter().map(report::area).collect();
         let findings: Vec<Value> = self.survey.findings.iter().map(report::finding).collect();

@@ -1,6 +1,6 @@
 //! The report of `tidegate unpack`: one JSON object, and its text.
 
-use image::{Area, BareVolume, Finding, Partition, Severity};
+use image::{Area, BareVolume, Correction, Finding, Partition, Severity};
 use results::shown;
 use serde_json::{Value, json};
 
@@ -70,8 +70,24 @@ pub fn partition(partition: &Partition, folder: &str, volumes: Vec<Value>) -> Va
             "damaged": counts.damaged,
             "other": counts.other,
         },
+        "ecc": partition.ecc.as_ref().map(ecc),
         "volumes": volumes,
         "findings": findings,
+    })
+}
+
+/// The ECC of a partition.
+fn ecc(correction: &Correction) -> Value {
+    let found = &correction.found;
+    json!({
+        "layout": found.layout.to_string(),
+        "family": found.family,
+        "strength": found.layout.code.strength(),
+        "sampled_steps": found.steps,
+        "clean_steps": found.clean,
+        "corrected_bits": correction.corrected_bits,
+        "corrected_pages": correction.corrected_pages,
+        "failed_steps": correction.failed_steps,
     })
 }
 
@@ -122,6 +138,13 @@ pub fn as_text(report: &Value) -> String {
             number("offset"),
             show_bytes(number("block_bytes")),
         ));
+        let ecc = &part["ecc"];
+        if let Some(layout) = ecc["layout"].as_str() {
+            lines.push(format!(
+                "  ECC {layout}: {} bits corrected in {} pages, {} steps failed",
+                ecc["corrected_bits"], ecc["corrected_pages"], ecc["failed_steps"]
+            ));
+        }
         for volume in part["volumes"].as_array().into_iter().flatten() {
             let text = |key: &str| volume[key].as_str().unwrap_or_default();
             lines.push(format!(
@@ -143,10 +166,19 @@ fn written(volume: &Value) -> String {
         Some(files) => format!("{files} files, {bytes}"),
         None => bytes,
     };
-    let losses = match volume["losses"].as_u64() {
-        Some(0) | None => String::new(),
-        Some(losses) => format!(", {losses} losses"),
+    let guesses = volume["guesses"].as_array().map_or(0, Vec::len);
+    let all = volume["losses"].as_u64().unwrap_or(0);
+    let losses = all.saturating_sub(u64::try_from(guesses).unwrap_or(0));
+    let mut losses = match losses {
+        0 => String::new(),
+        losses => format!(", {losses} losses"),
     };
+    if guesses > 0 {
+        losses += &format!(", {guesses} guesses");
+    }
+    if let Some(files) = volume["deleted"]["files"].as_u64() {
+        losses += &format!(", {files} deleted files");
+    }
     match volume["output"].as_str() {
         Some(output) => format!(": {content}{losses} to {}", shown::name(output.as_bytes())),
         None if volume["bytes"] == 0 => losses,

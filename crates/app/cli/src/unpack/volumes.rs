@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use image::{BareVolume, Content, Finding, Partition, Severity, Volume, open_ubifs};
+use image::{BareVolume, Content, Finding, Partition, Severity, Volume, open_ubifs, salvage_ubifs};
 use serde_json::{Value, json};
 use ubi::format::VolumeKind;
-use ubifs::OpenOptions;
+use ubifs::{MasterKey, OpenOptions, Ubifs};
 
 use super::names::{Names, harmless};
 use super::report;
@@ -14,11 +14,16 @@ use super::target::Target;
 use crate::output::{print_error, with_causes};
 use crate::ubifs_command::Losses;
 use crate::ubifs_command::extract::{Budget, Progress};
+use crate::ubifs_command::salvage::guess_lines;
 use crate::ubifs_command::source::KeyFile;
 
 /// Writes the volumes of one part.
 pub struct Volumes<'a, 't, 'd> {
     pub keys: &'a [KeyFile],
+    /// File systems are read by all nodes that a scan finds.
+    pub salvages: bool,
+    /// Deleted files are written, too.
+    pub lists_deleted: bool,
     pub budget: &'a Budget,
     /// Folder of the part.
     pub folder: &'a str,
@@ -27,6 +32,8 @@ pub struct Volumes<'a, 't, 'd> {
     pub target: Option<&'t mut (dyn Target + 'd)>,
     /// Number of losses so far.
     pub losses: u64,
+    /// A file system lost something that a salvage might get.
+    pub may_get_more: bool,
 }
 
 /// The output of a volume, for the report.
@@ -37,7 +44,24 @@ struct Done {
     bytes: u64,
     lost: Vec<String>,
     notes: Vec<String>,
+    guesses: Vec<String>,
+    deleted: Option<Deleted>,
     losses: u64,
+}
+
+/// The deleted files of a volume.
+struct Deleted {
+    output: String,
+    files: Progress,
+}
+
+/// A file system to write.
+struct Trees {
+    ubifs: Ubifs,
+    /// The tree of deleted files, if there are any.
+    deleted: Option<Ubifs>,
+    notes: Vec<Finding>,
+    guesses: Vec<String>,
 }
 
 impl Volumes<'_, '_, '_> {
@@ -95,26 +119,28 @@ impl Volumes<'_, '_, '_> {
 
     /// Writes the tree of a file system. `None` if it has none that can be read.
     fn ubifs(&mut self, volume: Arc<dyn ubi::Volume>, name: &str, done: &mut Done) -> Result<Option<String>> {
-        let Some(target) = self.target.as_deref_mut() else {
+        if self.target.is_none() {
             return Ok(Some(String::new()));
-        };
+        }
         let place = format!("{}/{name}", self.folder);
         let mut losses = Losses::below(place.as_bytes());
-        let opened = match open_ubifs(volume, OpenOptions::standard()) {
-            Ok(opened) => opened,
-            Err(error) => {
-                losses.tell(b"", &error);
-                done.add_losses(&losses);
-                return Ok(None);
-            }
+        let keys: Vec<MasterKey> = self.keys.iter().map(KeyFile::read).collect::<Result<_>>()?;
+        let Some(trees) = self.open(volume, keys, &mut losses) else {
+            self.may_get_more |= !self.salvages;
+            done.add_losses(&losses);
+            return Ok(None);
         };
-        for finding in &opened.findings {
+        for finding in &trees.notes {
             let line = report::line(finding);
             print_error(&format!("note: {place}: {line}"));
             done.notes.push(line);
         }
-        let keys = self.keys.iter().map(KeyFile::read).collect::<Result<_>>()?;
-        let ubifs = opened.ubifs.with_keys(keys);
+        for guess in &trees.guesses {
+            print_error(&format!("guess: {place}: {guess}"));
+        }
+        done.losses += u64::try_from(trees.guesses.len()).unwrap_or(u64::MAX);
+        done.guesses = trees.guesses;
+        let ubifs = trees.ubifs;
         if ubifs.has_encryption() && self.keys.is_empty() {
             print_error(&format!(
                 "{place}: some files are encrypted: --key FILE opens them"
@@ -123,6 +149,9 @@ impl Volumes<'_, '_, '_> {
         for finding in ubifs.findings() {
             losses.tell(b"", finding);
         }
+        let Some(target) = self.target.as_deref_mut() else {
+            return Ok(None);
+        };
         let mut progress = Progress::new();
         let written = target.tree(
             (self.folder, name),
@@ -135,11 +164,72 @@ impl Volumes<'_, '_, '_> {
         if let Err(error) = written {
             losses.tell(b"", &with_causes(&error));
         }
+        self.may_get_more |= !self.salvages && losses.count() > 0;
         done.add_losses(&losses);
+        if let Some(deleted) = trees.deleted {
+            let name = self.names.unique(&format!("{name}.deleted"));
+            self.deleted(&deleted, &name, done);
+        }
         let is_written = progress.directories > 0;
         done.bytes = progress.bytes;
         done.files = Some(progress);
         Ok(is_written.then_some(place))
+    }
+
+    /// Opens a file system, or salvages it. `None` if it has no files that can be read.
+    fn open(&self, volume: Arc<dyn ubi::Volume>, keys: Vec<MasterKey>, losses: &mut Losses) -> Option<Trees> {
+        let salvaged = (self.salvages || self.lists_deleted)
+            .then(|| salvage_ubifs(Arc::clone(&volume), self.lists_deleted));
+        let (mut notes, mut guesses, mut salvaged_tree, mut deleted) = (Vec::new(), Vec::new(), None, None);
+        if let Some(salvaged) = salvaged {
+            let salvage = salvaged.salvage;
+            let has_deleted = !salvage.deleted().is_empty();
+            if self.salvages {
+                guesses = guess_lines(&salvage);
+                notes = salvaged.findings;
+            }
+            let (tree, deleted_tree) = salvage.into_trees(keys.clone());
+            salvaged_tree = self.salvages.then_some(tree);
+            deleted = deleted_tree.filter(|_| has_deleted);
+        }
+        if let Some(ubifs) = salvaged_tree {
+            return Some(Trees {
+                ubifs,
+                deleted,
+                notes,
+                guesses,
+            });
+        }
+        match open_ubifs(volume, OpenOptions::standard()) {
+            Ok(opened) => Some(Trees {
+                ubifs: opened.ubifs.with_keys(keys),
+                deleted,
+                notes: opened.findings,
+                guesses,
+            }),
+            Err(error) => {
+                losses.tell(b"", &error);
+                None
+            }
+        }
+    }
+
+    /// Writes deleted files. Missing blocks of them are no losses: they are what a deletion leaves.
+    fn deleted(&mut self, tree: &Ubifs, name: &str, done: &mut Done) {
+        let Some(target) = self.target.as_deref_mut() else {
+            return;
+        };
+        let place = format!("{}/{name}", self.folder);
+        let mut losses = Losses::below(place.as_bytes());
+        let mut files = Progress::new();
+        let written = target.tree((self.folder, name), tree, self.budget, &mut losses, &mut files);
+        files.finish();
+        if let Err(error) = written {
+            losses.tell(b"", &with_causes(&error));
+            done.losses += 1;
+        }
+        done.notes.extend_from_slice(losses.lines());
+        done.deleted = Some(Deleted { output: place, files });
     }
 
     /// Writes the whole content of a volume to a file.
@@ -215,6 +305,12 @@ fn output(done: Done) -> Value {
         "bytes": done.bytes,
         "lost": done.lost,
         "notes": done.notes,
+        "guesses": done.guesses,
+        "deleted": done.deleted.map(|deleted| json!({
+            "output": deleted.output,
+            "files": deleted.files.files,
+            "bytes": deleted.files.bytes,
+        })),
         "losses": done.losses,
     })
 }

@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ubi", &["media"]),
     ("array", &["media", "ubi"]),
     ("ubifs", &["media", "ubi", "vfs"]),
-    ("image", &["media", "ubi", "ubifs"]),
+    ("image", &["media", "nand", "ubi", "ubifs"]),
     ("judge", &["results", "runner"]),
     (
         "cli",

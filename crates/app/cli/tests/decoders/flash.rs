@@ -394,6 +394,7 @@ fn ecc_dump() -> Decoder<'static> {
                 range: range.clone(),
                 page_bytes: Some(512),
                 oob_bytes: Some(16),
+                block_bytes: None,
                 choice: ecc::Choice::Auto,
             };
             let is_found = ecc::find(raw, &options).is_ok();

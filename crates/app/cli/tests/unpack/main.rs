@@ -1,7 +1,13 @@
 //! `tidegate unpack` as a program: dumps of several partitions, with everything around and inside of them that real dumps
 //! have. All images are made by the commands of this program, which equal those of mtd-utils byte by byte.
 
+#[path = "../../../../flash/nand/tests/ecc/controllers.rs"]
+mod controllers;
+mod ecc;
+#[path = "../../../../flash/nand/tests/ecc/encoder.rs"]
+mod encoder;
 mod parts;
+mod salvage;
 mod ubireader;
 
 use std::fs;

@@ -268,7 +268,12 @@ fn correct_batch(decoder: &Decoder, raw: &mut [u8], main: &mut [u8]) -> Vec<Vec<
     })
 }
 
-fn correct_page(decoder: &Decoder, raw: &mut [u8], main: &mut [u8], scratch: &mut Scratch) -> Vec<StepState> {
+pub(super) fn correct_page(
+    decoder: &Decoder,
+    raw: &mut [u8],
+    main: &mut [u8],
+    scratch: &mut Scratch,
+) -> Vec<StepState> {
     let states = if raw.iter().all(|byte| *byte == 0xFF) {
         vec![StepState::Erased { flipped: 0 }; decoder.steps().len()]
     } else {

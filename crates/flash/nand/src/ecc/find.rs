@@ -77,6 +77,8 @@ pub struct FindOptions {
     pub page_bytes: Option<u32>,
     /// Bytes of an OOB area, if they are known.
     pub oob_bytes: Option<u32>,
+    /// Bytes of a block with its OOB areas, if they are known: pages that do not divide it are not tried.
+    pub block_bytes: Option<u64>,
     /// Layouts to try.
     pub choice: Choice,
 }
@@ -232,6 +234,13 @@ fn candidates(options: &FindOptions) -> Result<Vec<Candidate>, SpecError> {
     }
     shapes.retain(|shape| options.page_bytes.is_none_or(|bytes| bytes == shape.page_bytes));
     shapes.retain(|shape| options.oob_bytes.is_none_or(|bytes| bytes == shape.oob_bytes));
+    let raw_bytes = |shape: &Shape| u64::from(shape.page_bytes) + u64::from(shape.oob_bytes);
+    let divides = |shape: &Shape| {
+        options
+            .block_bytes
+            .is_none_or(|block| block.is_multiple_of(raw_bytes(shape)))
+    };
+    shapes.retain(divides);
     if let Choice::Spec(text) = &options.choice {
         let (page_bytes, oob_bytes) = Layout::sizes_in(text)?;
         if page_bytes.is_some() && oob_bytes.is_some() {

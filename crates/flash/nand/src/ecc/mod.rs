@@ -4,7 +4,8 @@
 //!   controllers and drivers.
 //! - `bch`, `hamming`: the codes, with `field` and `locate` below them.
 //! - [`find`]: the layout of a dump, by trial on `samples` of its programmed pages.
-//! - [`Corrected`]: the corrected main data, with an account of wrong bits and lost steps.
+//! - [`Corrected`]: the corrected main data, with an account of wrong bits and lost steps. [`PageCorrector`] corrects single
+//!   pages, for readers with their own order of pages.
 //! - `map`, `decoder`: the places of a layout, and the correction of one page.
 //!
 //! Specification: `docs/formats/nand-ecc.md`. Reed-Solomon codes, randomized (scrambled) data and pages without OOB are not supported.
@@ -18,6 +19,7 @@ mod hamming;
 mod layout;
 mod locate;
 mod map;
+mod page;
 mod samples;
 mod source;
 mod spec;
@@ -29,6 +31,7 @@ pub use find::{Choice, EVIDENCE_BITS_MIN, FindError, FindOptions, Found, find};
 pub use hamming::HammingOrder;
 pub(crate) use hamming::linux_hamming;
 pub use layout::{Area, BitOrder, Code, Layout, LayoutError, Mask, Placement, Skip};
+pub use page::{PageCorrector, PageState};
 pub use source::{FileSource, Source};
 pub use spec::{Shape, SpecError};
 pub use table::{FAMILIES, Family, SHAPES, shapes};

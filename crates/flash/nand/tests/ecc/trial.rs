@@ -13,6 +13,7 @@ fn options(dump: &[u8]) -> FindOptions {
         range: 0..dump.bytes(),
         page_bytes: None,
         oob_bytes: None,
+        block_bytes: None,
         choice: Choice::Auto,
     }
 }

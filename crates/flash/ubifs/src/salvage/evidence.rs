@@ -239,7 +239,10 @@ impl Evidence {
             .collect();
         for group in records.chunk_by_mut(|one, other| one.key() == other.key()) {
             let key = group[0].key();
-            let bound = self.interval(key).map(|interval| interval.bound);
+            let interval = self.interval(key);
+            let bound = interval.map(|interval| interval.bound);
+            // An index node of an earlier commit does not know the copies that were made before the last one.
+            let may_be_copied = !has_log || interval.is_some_and(|interval| !interval.is_proven);
             let is_old = |record: &R, bound: Option<u64>| {
                 record.state() == State::Open && bound.is_some_and(|bound| record.sequence() <= bound)
             };
@@ -250,7 +253,7 @@ impl Evidence {
                     found.insert((key, record.bytes().into()));
                 }
             }
-            if !has_log {
+            if may_be_copied {
                 let wanted = group
                     .iter_mut()
                     .filter(|record| is_old(record, bound) && is_lost(record));

@@ -195,6 +195,13 @@ impl Salvage {
         self.tree.with_keys(keys)
     }
 
+    /// Both trees: that of the files, and that of deleted ones if [`SalvageOptions::lists_deleted`] is set.
+    #[must_use]
+    pub fn into_trees(self, keys: Vec<MasterKey>) -> (Ubifs, Option<Ubifs>) {
+        let deleted = self.deleted_tree.map(|tree| tree.with_keys(keys.clone()));
+        (self.tree.with_keys(keys), deleted)
+    }
+
     /// Deleted files, if [`SalvageOptions::lists_deleted`] is set.
     #[must_use]
     pub fn deleted(&self) -> &[DeletedFile] {
