@@ -47,6 +47,7 @@ TARGETS = {
     "tidegate-watch": ([*TIDEGATE, "--coherence", "watch"], None),
     "tidegate-timeout-buffered": ([*TIDEGATE, "--coherence", "timeout", "--passthrough", "off"], None),
     "tidegate-watch-buffered": ([*TIDEGATE, "--coherence", "watch", "--passthrough", "off"], None),
+    "tidegate-open-kernel": ([*TIDEGATE, "--coherence", "watch", "--open", "kernel", "--read-only"], None),
     "bindfs": (["bindfs", "-o", "allow_other", "--multithreaded", "@SOURCE@", "@TARGET@"], "bindfs"),
     "mergerfs": (
         ["mergerfs", "-o", "allow_other,use_ino,minfreespace=0,category.create=ff", "@SOURCE@", "@TARGET@"],
@@ -182,8 +183,10 @@ def status(_, at):
     return run([*GIT, "--no-optional-locks", "status", "--porcelain"], at / "repository")
 
 
-def refresh(_, at):
-    """Makes the index fit the inodes of this mount."""
+def refresh(bench, at):
+    """Makes the index fit the inodes of this mount; through the source, whose inodes it shows, if it is read-only."""
+    if bench.label in READ_ONLY:
+        at = bench.source(bench.label)
     return run([*GIT, "update-index", "-q", "--refresh"], at / "repository")
 
 
@@ -226,6 +229,8 @@ LOADS = {
 }
 # The no-op server `limit` has no files of its own.
 WITHOUT_FILES = ["unpack", "remove"]
+READ_ONLY = ["tidegate-open-kernel"]
+CHANGING = ["unpack", "remove", "sqlite DELETE", "sqlite WAL"]
 # A load that only makes sense after another one.
 NEEDS = {"second walk": "first walk", "third walk": "second walk", "remove": "unpack"}
 
@@ -248,6 +253,8 @@ class Bench:
         self.sink = sink
         self.inserts = 20 if options.quick else 400
         self.archive = work / "tree.tar"
+        # The target that is measured.
+        self.label = "native"
         self.samples = collections.defaultdict(dict)
         self.requests = collections.defaultdict(list)
 
@@ -311,6 +318,9 @@ class Bench:
         """All loads on one mount."""
         if label == "limit":
             loads = [name for name in loads if name in WITHOUT_FILES]
+        if label in READ_ONLY:
+            loads = [name for name in loads if name not in CHANGING]
+        self.label = label
         # The host's caches are warm everywhere.
         run(FIND, self.source(label))
         with self.mounted(label) as at:

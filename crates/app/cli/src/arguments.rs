@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
-use fuse::{Coherence, Switch};
+use fuse::{Coherence, Opens, Switch};
 use programs::command_line::one_of;
 use programs::terminal::WidthArguments;
 
@@ -106,6 +106,9 @@ const SWITCH: [&str; 3] = ["auto", "on", "off"];
 /// Values of [`Coherence`].
 const COHERENCE: [&str; 3] = ["auto", "watch", "timeout"];
 
+/// Values of [`Opens`].
+const OPENS: [&str; 2] = ["daemon", "kernel"];
+
 /// Values of [`Flusher`].
 const FLUSHER: [&str; 3] = ["thread", "inline", "off"];
 
@@ -155,6 +158,10 @@ pub struct MountArguments {
     /// Bypass the kernel's page cache on the FUSE side: auto, on or off [default: auto]
     #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_parser = one_of::<Switch>(SWITCH), help_heading = "Transport")]
     pub direct_io: Option<Switch>,
+    /// Open files by the daemon, or by the kernel without a request; the latter needs --read-only, and uses no passthrough
+    /// [default: daemon]
+    #[arg(long, value_name = "daemon|kernel", hide_possible_values = true, value_parser = one_of::<Opens>(OPENS), help_heading = "Transport")]
+    pub open: Option<Opens>,
     /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Transport")]
     pub threads: Option<u16>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use buffer::{BufferConfig, Flusher};
-use fuse::{Coherence, MountConfig, Switch};
+use fuse::{Coherence, MountConfig, Opens, Switch};
 use results::words::nearest;
 
 use crate::arguments::{IoUnit, MountArguments, StreamAfter, parse_io_unit, parse_stream_after, parse_umask};
@@ -61,7 +61,7 @@ const STREAM_AFTER_BYTES: u64 = 8 << 20;
 const DEFAULT_COHERENCE: Coherence = Coherence::Timeout;
 
 /// Keys that take a value.
-const VALUE_KEYS: [&str; 19] = [
+const VALUE_KEYS: [&str; 20] = [
     "io_unit",
     "buffer",
     "entry",
@@ -72,6 +72,7 @@ const VALUE_KEYS: [&str; 19] = [
     "passthrough",
     "uring",
     "direct_io",
+    "open",
     "threads",
     "uid",
     "gid",
@@ -134,6 +135,7 @@ struct Settings {
     passthrough: Option<Switch>,
     uring: Option<Switch>,
     direct_io: Option<Switch>,
+    open: Option<Opens>,
     threads: Option<u16>,
     coherence: Option<Coherence>,
     attr_timeout: Option<Duration>,
@@ -267,6 +269,7 @@ impl Settings {
             "passthrough" => self.passthrough = Some(value.parse()?),
             "uring" => self.uring = Some(value.parse()?),
             "direct_io" => self.direct_io = Some(value.parse()?),
+            "open" => self.open = Some(value.parse()?),
             "threads" => match value.parse() {
                 Ok(threads @ 1..=256) => self.threads = Some(threads),
                 _ => return Err(format!("`{value}` is no number from 1 to 256")),
@@ -314,6 +317,7 @@ impl Settings {
         self.passthrough = flags.passthrough.or(self.passthrough);
         self.uring = flags.uring.or(self.uring);
         self.direct_io = flags.direct_io.or(self.direct_io);
+        self.open = flags.open.or(self.open);
         self.threads = flags.threads.or(self.threads);
         self.coherence = flags.coherence.or(self.coherence);
         self.attr_timeout = flags.attr_timeout.or(self.attr_timeout);
@@ -371,6 +375,7 @@ impl Settings {
                 }
                 coherence => coherence,
             },
+            opens: self.open.unwrap_or_default(),
             kernel_options: self.kernel,
         };
         Ok(MountPlan {
@@ -467,7 +472,7 @@ mod tests {
     fn every_key_sets_what_it_names() {
         let plan = plan(
             "io_unit=512k,buffer=4m,entry=1m,flush_interval=20ms,flusher=inline,writeback=off,passthrough=on,\
-             uring=off,direct_io=on,threads=3,ro,allow_other,uid=1,gid=2,umask=027,attr_timeout=2s,\
+             uring=off,direct_io=on,open=kernel,threads=3,ro,allow_other,uid=1,gid=2,umask=027,attr_timeout=2s,\
              coherence=watch,entry_timeout=0,fsname=a\\,b,subtype=x,nosuid",
         )
         .unwrap();
@@ -486,6 +491,7 @@ mod tests {
             attr_ttl: Duration::from_secs(2),
             entry_ttl: Duration::ZERO,
             coherence: Coherence::Watch,
+            opens: Opens::Kernel,
             kernel_options: vec!["nosuid".into()],
         };
         assert_eq!(plan.session, expected);
@@ -572,6 +578,7 @@ mod tests {
         let value_of = |key| match key {
             "flusher" => "off",
             "coherence" | "writeback" | "passthrough" | "uring" | "direct_io" => "auto",
+            "open" => "daemon",
             "io_unit" | "entry" => "4k",
             _ => "7",
         };

@@ -72,6 +72,29 @@ impl FromStr for Coherence {
     }
 }
 
+/// Opener of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Opens {
+    /// Each open is a request.
+    #[default]
+    Daemon,
+    /// The kernel opens files by itself and keeps their data; read-only mounts.
+    Kernel,
+}
+
+impl FromStr for Opens {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "daemon" => Ok(Self::Daemon),
+            "kernel" => Ok(Self::Kernel),
+            other => Err(format!("`{other}` is none of daemon, kernel")),
+        }
+    }
+}
+
 /// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountConfig {
@@ -105,6 +128,8 @@ pub struct MountConfig {
     pub entry_ttl: Duration,
     /// Use of reports of changes that bypass the file system, by which the kernel may cache for longer.
     pub coherence: Coherence,
+    /// Opener of files. `Kernel` needs `read_only`, and a kernel that checks permissions.
+    pub opens: Opens,
     /// Further generic mount options for the kernel (`nosuid`, `nodev`, `noexec`, `noatime`, `sync`, `dirsync` ...).
     pub kernel_options: Vec<String>,
 }
@@ -163,6 +188,8 @@ pub struct Negotiated {
     pub kill_privileges: bool,
     /// Time for which names, attributes and listings are kept; not [`Coherence::Auto`].
     pub coherence: Coherence,
+    /// Opener of files.
+    pub opens: Opens,
     /// The kernel accepts a refused OPENDIR.
     #[serde(skip)]
     pub directory_handles_are_optional: bool,
@@ -194,6 +221,9 @@ impl fmt::Display for Negotiated {
             },
             self.threads,
         )?;
+        if self.opens == Opens::Kernel {
+            write!(formatter, ", files opened by the kernel")?;
+        }
         for reason in &self.not_granted {
             write!(formatter, "\n  not in use: {reason}")?;
         }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vfs::{
-    CopyRange, FallocateMode, FileKind, FileSystem, FsError, FsResult, Handle, Ino, NewNode, Privileges,
-    RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, XattrFlags,
+    CopyRange, FallocateMode, FileKind, FileSystem, FsError, FsResult, Handle, Ino, NewNode, OpenFlags,
+    Privileges, RenameFlags, SeekFrom, SetAttr, SetTime, Timestamp, XattrFlags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -45,6 +45,8 @@ pub struct Dispatcher {
     pub file_system: Arc<dyn FileSystem>,
     pub caching: Arc<Caching>,
     pub direct_io: DirectIo,
+    /// Refuse OPEN with ENOSYS: the kernel opens files by itself, and its requests have no handles.
+    pub opens_by_kernel: bool,
     /// The kernel's writeback cache is on.
     pub writeback: bool,
     /// Changes that the mount options require to be synced at once.
@@ -86,8 +88,11 @@ impl Dispatcher {
     pub fn read(&self, request: &Request, out: &mut [u8]) -> FsResult<usize> {
         let result = request.fixed::<ReadIn>().and_then(|args| {
             let wanted = usize_of(args.size).min(out.len());
-            self.file_system
-                .read(request.ino(), Handle(args.fh), args.offset, &mut out[..wanted])
+            let ino = request.ino();
+            self.on_file(ino, Handle(args.fh), |handle| {
+                self.file_system
+                    .read(ino, handle, args.offset, &mut out[..wanted])
+            })
         });
         self.counters.operation(opcode::READ, result.is_err());
         match result {
@@ -131,7 +136,11 @@ impl Dispatcher {
             | opcode::FALLOCATE
             | opcode::LSEEK
             | opcode::COPY_FILE_RANGE
-            | opcode::COPY_FILE_RANGE_64 => request.fixed::<u64>().ok().map(Handle),
+            | opcode::COPY_FILE_RANGE_64
+                if !self.opens_by_kernel =>
+            {
+                request.fixed::<u64>().ok().map(Handle)
+            }
             _ => None,
         };
         let path = || self.file_system.path_of(ino, handle);
@@ -152,16 +161,19 @@ impl Dispatcher {
         let fs = &self.file_system;
         let ino = request.ino();
         let mut input = input;
+        if self.opens_by_kernel {
+            refused_without_opens(request.header.opcode)?;
+        }
         match request.header.opcode {
             opcode::GETATTR => {
                 let args: GetattrIn = request.fixed()?;
-                let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(Handle(args.fh));
+                let handle = self.handle_if(args.getattr_flags & GETATTR_FH != 0, args.fh);
                 let attr = fs.getattr(ino, handle)?;
                 put(out, &attr_out(&attr, self.trust_in(ino, &attr)));
             }
             opcode::STATX => {
                 let args: StatxIn = request.fixed()?;
-                let handle = (args.getattr_flags & GETATTR_FH != 0).then_some(Handle(args.fh));
+                let handle = self.handle_if(args.getattr_flags & GETATTR_FH != 0, args.fh);
                 let attr = fs.getattr(ino, handle)?;
                 put(out, &statx_out(&attr, self.trust_in(ino, &attr)));
             }
@@ -178,7 +190,8 @@ impl Dispatcher {
             }
             opcode::FSYNC => {
                 let args: FsyncIn = request.fixed()?;
-                fs.fsync(ino, Handle(args.fh), args.fsync_flags & FSYNC_FDATASYNC != 0)?;
+                let data_only = args.fsync_flags & FSYNC_FDATASYNC != 0;
+                self.on_file(ino, Handle(args.fh), |handle| fs.fsync(ino, handle, data_only))?;
             }
             opcode::CREATE | opcode::TMPFILE => self.create(request, input, out)?,
             opcode::LOOKUP | opcode::MKNOD | opcode::MKDIR | opcode::SYMLINK | opcode::LINK => {
@@ -240,7 +253,7 @@ impl Dispatcher {
                 put(
                     out,
                     &LseekOut {
-                        offset: fs.lseek(ino, Handle(args.fh), from)?,
+                        offset: self.on_file(ino, Handle(args.fh), |handle| fs.lseek(ino, handle, from))?,
                     },
                 );
             }
@@ -340,6 +353,29 @@ impl Dispatcher {
         let result = call(handle);
         self.file_system.releasedir(ino, handle);
         result
+    }
+
+    /// Makes a call on an open file. Without handles it is opened for this call only.
+    pub(crate) fn on_file<T>(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        call: impl FnOnce(Handle) -> FsResult<T>,
+    ) -> FsResult<T> {
+        if !self.opens_by_kernel {
+            return call(handle);
+        }
+        let opened = self
+            .file_system
+            .open(ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)?;
+        let result = call(opened.handle);
+        self.file_system.release(ino, opened.handle);
+        result
+    }
+
+    /// The handle of a request that may have one.
+    fn handle_if(&self, has_handle: bool, number: u64) -> Option<Handle> {
+        (has_handle && !self.opens_by_kernel).then_some(Handle(number))
     }
 
     /// Called when the file's content was changed on behalf of a caller whose changes clear setuid and setgid.
@@ -635,6 +671,32 @@ impl Dispatcher {
             );
         }
         Ok(())
+    }
+}
+
+/// Requests that do not reach a file system whose files are opened by the kernel: opens, and everything that changes it.
+/// The mount is read-only, which a remount may undo.
+const fn refused_without_opens(number: u32) -> FsResult<()> {
+    match number {
+        opcode::OPEN | opcode::FLUSH | opcode::RELEASE => Err(FsError::NoSuchCall),
+        opcode::SETATTR
+        | opcode::WRITE
+        | opcode::CREATE
+        | opcode::TMPFILE
+        | opcode::MKNOD
+        | opcode::MKDIR
+        | opcode::SYMLINK
+        | opcode::LINK
+        | opcode::UNLINK
+        | opcode::RMDIR
+        | opcode::RENAME
+        | opcode::RENAME2
+        | opcode::SETXATTR
+        | opcode::REMOVEXATTR
+        | opcode::FALLOCATE
+        | opcode::COPY_FILE_RANGE
+        | opcode::COPY_FILE_RANGE_64 => Err(FsError::ReadOnly),
+        _ => Ok(()),
     }
 }
 

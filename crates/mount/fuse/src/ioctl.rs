@@ -35,6 +35,9 @@ impl Dispatcher {
             return Err(FsError::NotATerminal);
         }
         let changes = !input.is_empty();
+        if changes && self.opens_by_kernel {
+            return Err(FsError::ReadOnly);
+        }
         if changes && !self.kernel_checks_ioctls && request.header.uid != 0 {
             let handle = (args.flags & IOCTL_DIR == 0).then_some(Handle(args.fh));
             let attr = self.file_system.getattr(request.ino(), handle)?;
@@ -48,7 +51,7 @@ impl Dispatcher {
         };
         let reply = match args.flags & IOCTL_DIR != 0 {
             true => self.on_directory(ino, Handle(args.fh), call)?,
-            false => call(Handle(args.fh))?,
+            false => self.on_file(ino, Handle(args.fh), call)?,
         };
         if changes {
             // Setting flags changes the inode's ctime, which the kernel would otherwise keep showing from its cache.

@@ -34,7 +34,7 @@ mod uring;
 mod worker;
 mod write;
 
-pub use config::{Coherence, DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
+pub use config::{Coherence, DirectIo, MountConfig, MountError, Negotiated, Opens, Switch, Transport};
 pub use error_log::{ErrorListener, RequestError};
 pub use mount::{remount, unmount};
 pub use session::{Session, StatsDocument, Stopper};

@@ -3,7 +3,7 @@
 use zerocopy::FromBytes;
 
 use crate::abi::{InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, init};
-use crate::config::{Coherence, DirectIo, MountConfig, MountError, Negotiated, Switch, Transport};
+use crate::config::{Coherence, DirectIo, MountConfig, MountError, Negotiated, Opens, Switch, Transport};
 use crate::mount;
 use crate::mount_sync::MountSync;
 
@@ -78,6 +78,9 @@ pub fn answer(
     };
     let offered = u64::from(asked.flags) | (u64::from(high) << 32);
     let mut not_granted = Vec::new();
+    if config.opens == Opens::Kernel {
+        check_opens(config, offered)?;
+    }
     let passthrough = choose(
         "passthrough",
         config.passthrough,
@@ -87,6 +90,8 @@ pub fn answer(
             Err("it needs CAP_SYS_ADMIN")
         } else if config.writeback == Switch::On {
             Err("writeback=on was asked for, and the kernel has one or the other")
+        } else if config.opens == Opens::Kernel {
+            Err("with open=kernel no open reaches the daemon, which would hand a file to the kernel")
         } else if mount::sync_of(&config.kernel_options) == MountSync::All {
             // The kernel passes the flags of each write and descriptor on to the backing file, but not those of the
             // mount.
@@ -104,7 +109,7 @@ pub fn answer(
         );
     }
     let direct_io = match config.direct_io {
-        Switch::Auto if writeback => DirectIo::Off,
+        Switch::Auto if writeback || config.opens == Opens::Kernel => DirectIo::Off,
         Switch::Auto => DirectIo::Writers,
         Switch::On => DirectIo::On,
         Switch::Off => DirectIo::Off,
@@ -137,6 +142,7 @@ pub fn answer(
         | init::ABORT_ERROR
         | init::MAX_PAGES
         | init::CACHE_SYMLINKS
+        | init::NO_OPEN_SUPPORT
         | init::NO_OPENDIR_SUPPORT
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
@@ -203,11 +209,31 @@ pub fn answer(
         direct_io,
         kill_privileges: granted & init::HANDLE_KILLPRIV_V2 != 0,
         coherence: Coherence::Timeout,
+        opens: config.opens,
         directory_handles_are_optional: offered & init::NO_OPENDIR_SUPPORT != 0,
         threads,
         not_granted,
     };
     Ok((out, negotiated))
+}
+
+/// Refuses [`Opens::Kernel`] where an open has an effect beside its descriptor.
+fn check_opens(config: &MountConfig, offered: u64) -> Result<(), MountError> {
+    let reason = if !config.read_only {
+        "files that are only read can do without the daemon: it needs a read-only mount (ro)"
+    } else if !config.kernel_checks_permissions() {
+        "on an ordinary user's own mount the host checks permissions, at each open"
+    } else if config.direct_io == Switch::On {
+        "with direct_io=on the kernel keeps no data"
+    } else if offered & init::NO_OPEN_SUPPORT == 0 {
+        "this kernel opens no file by itself"
+    } else {
+        return Ok(());
+    };
+    Err(MountError::Demanded {
+        feature: "open=kernel".to_owned(),
+        reason: reason.to_owned(),
+    })
 }
 
 /// Decides whether a feature is used: an obstacle is noted for `auto` and an error for `on`.
@@ -255,6 +281,7 @@ mod tests {
             attr_ttl: Duration::ZERO,
             entry_ttl: Duration::ZERO,
             coherence: Coherence::Timeout,
+            opens: Opens::Daemon,
             kernel_options: Vec::new(),
         }
     }
@@ -330,6 +357,40 @@ mod tests {
             error.to_string(),
             "passthrough=on can't be had: it needs CAP_SYS_ADMIN"
         );
+    }
+
+    #[test]
+    fn the_kernel_opens_files_of_read_only_mounts_only_and_without_passthrough() {
+        let all = init::PASSTHROUGH | init::INIT_EXT | init::NO_OPEN_SUPPORT;
+        let by_kernel = MountConfig {
+            opens: Opens::Kernel,
+            read_only: true,
+            // The kernel then checks permissions, as for root.
+            allow_other: true,
+            ..config()
+        };
+        let (_, negotiated) = answer(kernel(45, all).as_bytes(), &by_kernel, &ROOT).unwrap();
+        assert!(!negotiated.passthrough && negotiated.direct_io == DirectIo::Off);
+        let refused = [
+            MountConfig {
+                read_only: false,
+                ..by_kernel.clone()
+            },
+            MountConfig {
+                direct_io: Switch::On,
+                ..by_kernel.clone()
+            },
+            MountConfig {
+                passthrough: Switch::On,
+                ..by_kernel.clone()
+            },
+        ];
+        for config in refused {
+            let error = answer(kernel(45, all).as_bytes(), &config, &ROOT).unwrap_err();
+            assert!(error.to_string().contains("can't be had"), "{error}");
+        }
+        let old = all & !init::NO_OPEN_SUPPORT;
+        assert!(answer(kernel(45, old).as_bytes(), &by_kernel, &ROOT).is_err());
     }
 
     #[test]

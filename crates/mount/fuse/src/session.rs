@@ -30,7 +30,7 @@ use crate::uring::{self, RingChannel};
 use crate::worker::{Life, Serve, Shared, Worker};
 use crate::write::SyncedByKernel;
 use crate::{
-    Coherence, MountConfig, MountError, Negotiated, SessionStats, Transport, ioctl, mount, resident,
+    Coherence, MountConfig, MountError, Negotiated, Opens, SessionStats, Transport, ioctl, mount, resident,
 };
 
 /// Time that a stopped session serves files that are still open after the lazy unmount.
@@ -139,6 +139,7 @@ impl Session {
             Dispatcher {
                 file_system,
                 direct_io: negotiated.direct_io,
+                opens_by_kernel: negotiated.opens == Opens::Kernel,
                 writeback: negotiated.writeback,
                 mount_sync: mount::sync_of(&config.kernel_options),
                 synced_by_kernel: SyncedByKernel::new(negotiated.kernel_protocol.1, negotiated.direct_io),

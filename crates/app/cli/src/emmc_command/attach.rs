@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::Setup;
-use fuse::{Coherence, MountConfig, StatsDocument, Switch};
+use fuse::{Coherence, MountConfig, Opens, StatsDocument, Switch};
 use live::{
     CardFileSystem, Claim, Description, IssuedFlags, LiveDevice, LoopDevice, PathCost, QueueLimits, Store,
     run_before_others,
@@ -350,6 +350,7 @@ fn mount_config(tags: u32) -> MountConfig {
         attr_ttl: Duration::from_secs(3600),
         entry_ttl: Duration::from_secs(3600),
         coherence: Coherence::Timeout,
+        opens: Opens::default(),
         kernel_options: Vec::new(),
     }
 }

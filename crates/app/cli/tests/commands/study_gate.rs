@@ -152,6 +152,7 @@ fn daemon_that_waits() {
         attr_ttl: Duration::from_secs(1),
         entry_ttl: Duration::from_secs(1),
         coherence: fuse::Coherence::Timeout,
+        opens: fuse::Opens::default(),
         kernel_options: Vec::new(),
     };
     let document = Box::new(|_: &_, _: &_| Vec::new());

@@ -60,6 +60,7 @@ impl FaultySource {
             attr_ttl: Duration::ZERO,
             entry_ttl: Duration::ZERO,
             coherence: fuse::Coherence::Timeout,
+            opens: fuse::Opens::default(),
             kernel_options: Vec::new(),
         };
         let document = Box::new(|_: &_, _: &_| Vec::new());

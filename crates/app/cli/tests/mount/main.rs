@@ -18,6 +18,8 @@ mod messages;
 mod mount_helper;
 mod mounted_twice;
 #[cfg(test)]
+mod opens;
+#[cfg(test)]
 mod own_source;
 mod passthrough;
 mod place;
