@@ -1,4 +1,5 @@
-//! The bytes of a dump: a regular file, a block device, `/dev/mtdN`, or a stream, which is copied to a temporary file.
+//! The bytes of a dump: a regular file, a block device, `/dev/mtdN`, a stream, which is copied to a temporary file, or any
+//! [`ByteSource`].
 //!
 //! Reading never fails: bytes outside of the dump, and bytes that the host can't read, are 0xFF, as erased flash is. The
 //! latter are remembered ([`Dump::unreadable`]).
@@ -6,6 +7,7 @@
 //! A survey that finds an ECC layout in the OOB areas installs its correction: from then on all readers of this dump get
 //! corrected pages, with the main area in front of the OOB area whatever the layout of the controller.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -17,11 +19,26 @@ use thiserror::Error;
 
 use crate::correct::Regions;
 
+/// Bytes that can be read at any offset, such as those of a file or of a memory map.
+pub trait ByteSource: Debug + Send + Sync {
+    /// Fills `out` with the bytes from `at` on.
+    ///
+    /// # Errors
+    /// If one of them can't be read.
+    fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()>;
+}
+
+impl ByteSource for File {
+    fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, out, at)
+    }
+}
+
 /// A readable dump. Offsets are signed: a block may begin before the dump does.
 #[derive(Debug)]
 pub struct Dump {
     name: Arc<str>,
-    file: File,
+    source: Box<dyn ByteSource>,
     base: u64,
     bytes: u64,
     unreadable: Mutex<Vec<(u64, u64)>>,
@@ -69,7 +86,7 @@ impl Dump {
             0 if kind.is_char_device() => Err(io::Error::other("it is a character device without an end")),
             // A FIFO, a socket, or a pseudo file as in /proc, which has content but no size.
             0 => Self::spool(name, file),
-            bytes => Ok(Self::new(name, file, bytes)),
+            bytes => Ok(Self::of_source(name, Box::new(file), bytes)),
         }
     }
 
@@ -77,13 +94,15 @@ impl Dump {
     pub fn spool(name: &str, mut stream: impl Read) -> io::Result<Self> {
         let mut file = tempfile::tempfile()?;
         let bytes = io::copy(&mut stream, &mut file)?;
-        Ok(Self::new(name, file, bytes))
+        Ok(Self::of_source(name, Box::new(file), bytes))
     }
 
-    fn new(name: &str, file: File, bytes: u64) -> Self {
+    /// A dump of `bytes` bytes in any source.
+    #[must_use]
+    pub fn of_source(name: &str, source: Box<dyn ByteSource>, bytes: u64) -> Self {
         Self {
             name: name.into(),
-            file,
+            source,
             base: 0,
             bytes,
             unreadable: Mutex::default(),
@@ -150,13 +169,13 @@ impl Dump {
         let left = usize::try_from(self.bytes.saturating_sub(start)).unwrap_or(usize::MAX);
         let bytes = inside.len().min(left);
         let (wanted, start) = (&mut inside[..bytes], self.base + start);
-        if self.file.read_exact_at(wanted, start).is_ok() {
+        if self.source.read_exact_at(wanted, start).is_ok() {
             return;
         }
         // A device reports one bad sector as an error of the whole request.
         let mut at = start;
         for piece in wanted.chunks_mut(PIECE_BYTES) {
-            if self.file.read_exact_at(piece, at).is_err() {
+            if self.source.read_exact_at(piece, at).is_err() {
                 piece.fill(0xFF);
                 self.note_unreadable(at, piece.len());
             }

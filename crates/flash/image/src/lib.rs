@@ -1,6 +1,6 @@
 //! Dumps of raw flash, read leniently: from the bytes of a chip to its UBI partitions, volumes and file systems.
 //!
-//! - [`Dump`]: a file, a block device or a stream, or a part of one.
+//! - [`Dump`]: a file, a block device, a stream or a [`ByteSource`], or a part of one.
 //! - [`survey`]: finds the [`Partition`]s in a dump, at any byte offset, with or without OOB, between bootloaders, noise
 //!   and erased areas, and bare UBIFS volumes outside of UBI.
 //! - [`Volume`]: a volume of a partition, and its [`Content`]. [`Volume::open`] gives a readable [`ubi::Volume`].
@@ -35,7 +35,7 @@ mod volume;
 pub use blocks::BlockCounts;
 pub use content::Content;
 pub use correct::Correction;
-pub use dump::{Dump, Window};
+pub use dump::{ByteSource, Dump, Window};
 pub use finding::{Finding, Severity, What};
 pub use open::{Opened, Salvaged, open_ubifs, salvage_ubifs};
 pub use partition::{Blocks, Partition};

@@ -38,6 +38,9 @@ pub struct Partition {
     pub ecc: Option<Correction>,
     /// Findings that concern no single volume.
     pub findings: Vec<Finding>,
+    /// Ranges of the dump's file, as start and end, between blocks with readable headers: bad and erased blocks, and those
+    /// of other images.
+    pub gaps: Vec<(u64, u64)>,
     /// Offset of its first block in the dump, which may lack its beginning.
     start: i64,
     /// Number of blocks from the first to the last one.
@@ -358,6 +361,7 @@ impl Draft {
         let start = u64::try_from(span.0.max(0)).unwrap_or(0);
         let stride = u64::from(self.shape.stride().max(1));
         let blocks = u64::try_from(span.1 - first).unwrap_or(0) / stride;
+        let gaps = gaps(&self.blocks, &self.shape, dump.base());
         Some(Partition {
             image_sequence: self.sequence,
             offset: dump.base() + start,
@@ -367,10 +371,21 @@ impl Draft {
             volumes,
             ecc,
             findings: self.findings,
+            gaps,
             start: first,
             blocks,
         })
     }
+}
+
+/// The ranges between blocks, which are sorted.
+fn gaps(blocks: &[Block], shape: &Shape, base: u64) -> Vec<(u64, u64)> {
+    let place = |at: i64| base + u64::try_from(at.max(0)).unwrap_or(0);
+    blocks
+        .windows(2)
+        .map(|pair| (place(shape.span(pair[0].at).1), place(pair[1].at)))
+        .filter(|(start, end)| start < end)
+        .collect()
 }
 
 /// Blocks with image sequence 0, which old boot loaders write, belong to the nearest partition that they fit, unless they

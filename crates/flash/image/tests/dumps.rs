@@ -1,9 +1,9 @@
 //! The survey of dumps that are composed, damaged at random, and forged.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 
-use image::{Content, Dump, Hints, Part, Partition, Severity, Survey, What, open_ubifs, survey};
+use image::{ByteSource, Content, Dump, Hints, Part, Partition, Severity, Survey, What, open_ubifs, survey};
 use media::NandGeometry;
 use testkit::prng::Prng;
 use ubi::format::volume_table::VolumeName;
@@ -150,6 +150,36 @@ fn image_sequence_0_joins_the_partition_around_it() {
     assert_eq!(content(found[0], "static"), data);
 }
 
+/// Bytes in memory.
+#[derive(Debug)]
+struct Memory(Vec<u8>);
+
+impl ByteSource for Memory {
+    fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        let at = usize::try_from(at).map_err(io::Error::other)?;
+        let found = self.0.get(at..at + out.len());
+        out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+#[test]
+fn blocks_without_headers_are_gaps_in_any_source() {
+    let data = vec![0x42; 60_000];
+    let mut image = ubi(11, PAGE, [&data, &data]);
+    image.splice(4 * BLOCK..4 * BLOCK, vec![0x5A; BLOCK]);
+    image.splice(7 * BLOCK..7 * BLOCK, vec![0xFF; 2 * BLOCK]);
+    let shift = 777;
+    let dump = [vec![0x11; shift], image].concat();
+    let bytes = u64::try_from(dump.len()).unwrap();
+    let dump = Arc::new(Dump::of_source("memory", Box::new(Memory(dump)), bytes));
+    let survey = survey(&dump, &Hints::default(), &mut |_| {});
+    let found = partitions(&survey);
+    let place = |block: usize| u64::try_from(shift + block * BLOCK).unwrap();
+    assert_eq!(found[0].gaps, [(place(4), place(5)), (place(7), place(9))]);
+    assert_eq!(content(found[0], "static"), data);
+}
+
 #[test]
 fn an_incomplete_copy_does_not_hide_the_block_before_it() {
     use ubi::format::{Decoded, VidHeader, crc32};
@@ -228,7 +258,7 @@ fn damaged_and_forged_dumps_never_panic_and_never_grow() {
             for volume in &partition.volumes {
                 let mut stream = volume.stream();
                 // A forged LEB number makes a stream that no budget takes.
-                let _ = std::io::copy(&mut stream.by_ref().take(1 << 20), &mut std::io::sink());
+                let _ = io::copy(&mut stream.by_ref().take(1 << 20), &mut io::sink());
                 if volume.content == Content::Ubifs {
                     let _ = open_ubifs(Arc::new(volume.open()), OpenOptions::standard());
                 }
