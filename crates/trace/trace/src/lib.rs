@@ -17,6 +17,10 @@
 //! memory have no safe form. All of it is in [`process`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(
+    not(feature = "bpf"),
+    expect(dead_code, reason = "parameters of the BPF programs, which this build lacks")
+)]
 
 pub mod block;
 mod call;

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use results::block_trace::{BLOCK_TRACE_SCHEMA, Event, EventKind, Limitation, TraceHeader, TracedDevice};
 
 use super::attribution::Attribution;
+use super::chunk::{Chunk, MAX_CHUNKS};
 use super::device;
 use super::error::CaptureError;
 use super::joiner::Joiner;
 use super::order::Item;
-use super::programs::Setup;
 use super::record::{MAX_DEVICES, ProcessReference, Record, kernel_device};
 use super::renames::Renames;
-use super::ring::{self, Chunk};
+use super::setup::Setup;
 use super::source::Source;
 use super::{CaptureSpec, Captured, ItemOrder, Sink};
 
@@ -153,7 +153,7 @@ impl<'a> Session<'a> {
 
     fn run(mut self, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Captured, CaptureError> {
         let records = self.source.reader()?;
-        let (sender, receiver) = mpsc::sync_channel(ring::MAX_CHUNKS);
+        let (sender, receiver) = mpsc::sync_channel(MAX_CHUNKS);
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             let reader = scope.spawn(|| {

@@ -8,12 +8,15 @@
 //! It writes no format, prints nothing, and changes nothing on the traced device. Requests of this process itself are
 //! left out and counted.
 //!
+//! Without the feature `bpf` there are no programs, and tracefs is the only source.
+//!
 //! Threads: the ring's reader owns the ring and sends chunks through a channel of bounded size; everything else belongs
 //! to the caller's thread. There are no locks but that of libbpf's messages while programs are loaded.
 
 mod attribution;
 mod calls;
 mod capture;
+mod chunk;
 mod classify;
 mod commands;
 mod device;
@@ -25,15 +28,19 @@ mod names;
 mod order;
 mod owners;
 mod privilege;
+#[cfg_attr(not(feature = "bpf"), path = "without_bpf.rs")]
 mod programs;
 mod record;
 mod regions;
 mod renames;
 mod request_flags;
+#[cfg(feature = "bpf")]
 mod ring;
+mod setup;
 mod source;
 mod tracefs;
 mod transactions;
+#[cfg(feature = "bpf")]
 mod verifier;
 mod writers;
 

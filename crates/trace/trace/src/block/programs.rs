@@ -10,7 +10,8 @@ use std::io;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Enum;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject};
+
 use results::block_trace::Limitation;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -19,6 +20,10 @@ use super::device::Driver;
 use super::error::CaptureError;
 use super::record::{CallKey, Configuration, Counters};
 use super::request_flags::FlagBits;
+use super::setup::Setup;
+
+pub(crate) use super::ring::read as read_ring;
+pub(crate) use libbpf_rs::MapHandle as RingHandle;
 
 /// Built by `scripts/build-bpf.sh`.
 const OBJECT: &[u8] = include_bytes!("../../bpf/tidegate.bpf.o");
@@ -57,19 +62,6 @@ const MISSED: [(&str, &str); 6] = [
     ),
     ("sys_enter", "counts of system calls"),
 ];
-
-/// Parameters of the programs.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    /// The kernel's numbers of the disks.
-    pub devices: Vec<u32>,
-    /// Device numbers of the file systems mounted from them, if they differ.
-    pub file_systems: Vec<u32>,
-    /// The driver of each of [`Setup::devices`]; empty if commands are not traced.
-    pub drivers: Vec<Driver>,
-    pub ring_bytes: u32,
-    pub count_calls: bool,
-}
 
 impl Setup {
     /// Whether a tracepoint is needed.
@@ -214,9 +206,9 @@ impl Programs {
     }
 
     /// A handle of the ring for another thread.
-    pub(crate) fn ring(&self) -> Result<MapHandle, CaptureError> {
+    pub(crate) fn ring(&self) -> Result<RingHandle, CaptureError> {
         let map = self.map("ring")?;
-        MapHandle::try_from(&map).map_err(|error| refused("opening the ring", &error))
+        RingHandle::try_from(&map).map_err(|error| refused("opening the ring", &error))
     }
 
     /// The programs' counters.

@@ -3,15 +3,15 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 
-use libbpf_rs::MapHandle;
 use results::block_trace::{CaptureMethod, Limitation, TracedDevice};
 use zerocopy::FromZeros;
 
+use super::chunk::Chunk;
 use super::error::CaptureError;
-use super::programs::{Programs, Setup};
+use super::programs::{Programs, RingHandle, read_ring};
 use super::record::{CallKey, Counters};
 use super::request_flags::FlagBits;
-use super::ring::{self, Chunk};
+use super::setup::Setup;
 use super::tracefs::{self, Instance};
 use super::{Method, privilege};
 
@@ -109,14 +109,14 @@ impl Source {
 
 /// The reading end of a source.
 pub(crate) enum Reader {
-    Ring(MapHandle),
+    Ring(RingHandle),
     Pipe(Box<tracefs::Reader>),
 }
 
 impl Reader {
     pub(crate) fn read(self, chunks: &SyncSender<Chunk>, stop: &AtomicBool) -> Result<(), CaptureError> {
         match self {
-            Self::Ring(map) => ring::read(&map, chunks, stop),
+            Self::Ring(map) => read_ring(&map, chunks, stop),
             Self::Pipe(reader) => reader.read(chunks, stop),
         }
     }

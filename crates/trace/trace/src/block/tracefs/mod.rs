@@ -23,11 +23,11 @@ use rustix::mount::{MountFlags, mount};
 use self::files::Files;
 use self::parser::Parser;
 pub(crate) use self::parser::flag_bits;
+use super::chunk::Chunk;
 use super::device;
 use super::error::CaptureError;
 use super::privilege;
 use super::record::kernel_device;
-use super::ring::Chunk;
 
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const NAME: &str = "tidegate-";

@@ -9,13 +9,13 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::EVENTS;
 use super::files::{self, Files, Moment, Told};
+use crate::block::chunk::Chunk;
 use crate::block::joiner::low_half;
 use crate::block::record::{
     self, BioDoneRecord, BioRecord, LostRecord, NO_HARDWARE_QUEUE, ProcessRecord, ProcessReference,
     RequestRecord, RunPart, RunRecord, kernel_device,
 };
 use crate::block::request_flags::FlagBits;
-use crate::block::ring::Chunk;
 
 const KIND_BIO: u32 = 1;
 const KIND_RUN: u32 = 2;
