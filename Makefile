@@ -8,7 +8,7 @@ TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARY   = $(TARGET)/release/tidegate
 UBIREADER = extract_files extract_images display_info list_files utils_info
 
-.PHONY: all build build-all demo study test test-full bench bench-agreement firmware-check install uninstall clean setup
+.PHONY: all build build-all demo study test test-full bench bench-agreement firmware-check wheel wheel-check install uninstall clean setup
 
 all: build
 
@@ -56,10 +56,20 @@ bench-agreement: build
 	@OUT=$(OUT) scripts/bench-agreement.sh $(if $(QUICK),--quick) $(if $(RESUME),--resume) $(BINARY) $(TARGET)/release/judge
 
 # Unpacks dumps made by mtd-utils, with everything around and inside of them that real ones have, and compares the tools of
-# ubi_reader (from its registry, in a virtual environment) with the links of the same names. See scripts/judges/firmware.sh.
+# ubi_reader (from its registry, in a virtual environment) with the links of the same names; after `make wheel` also unblob
+# without and with the wheel. See scripts/judges/firmware.sh.
 firmware-check: build
 	@TIDEGATE_TEST=1 scripts/setup.sh
-	@scripts/judges/firmware.sh $(BINARY)
+	@scripts/judges/firmware.sh $(BINARY) $(wildcard $(TARGET)/wheels/tidegate-*manylinux*$(shell uname -m).whl)
+
+# The Python wheel with the command in it, for x86_64 and aarch64, with tools from Python's registry: $(TARGET)/wheels.
+wheel: setup
+	@scripts/wheel.sh $(MACHINES)
+
+# Tests of the wheels: the package, the examples of docs/guide/python.md, types, size; that of aarch64 under qemu-user.
+wheel-check:
+	@TIDEGATE_TEST=1 scripts/setup.sh
+	@scripts/judges/wheel.sh $(TARGET)/wheels
 
 install: build-all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)/sbin

@@ -53,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ubifs", "trace", "ui", "vfs",
         ],
     ),
+    ("python", &["image", "media", "nand", "ubi", "ubifs"]),
     ("programs", &["media", "outfile", "report", "results"]),
     (
         "analysis-cli",
@@ -98,6 +99,7 @@ const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     // In `trace`, for its hostile programs only.
     ("io-uring", &["bench", "fuse", "trace"]),
     ("parquet", &["formats"]),
+    ("pyo3", &["python"]),
     ("libbpf-rs", &["trace"]),
     ("axum", &["ui"]),
     ("tokio", &["analysis", "ui"]),

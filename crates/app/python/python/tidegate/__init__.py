@@ -1,0 +1,55 @@
+"""Dumps of raw flash: UBI partitions, volumes, and the files of each UBIFS; traces of block requests.
+
+>>> import tidegate
+>>> with tidegate.open("router.bin") as dump:                       # doctest: +SKIP
+...     for fs in dump.file_systems():
+...         for folder, directories, files in fs.walk():
+...             print(folder, files)
+
+The guide has it all, with examples that are tests: docs/guide/python.md.
+"""
+
+from . import _core
+from ._dump import Dump, Partition, Volume, open
+from ._errors import (
+    ArgumentError,
+    CommandError,
+    DamageError,
+    Error,
+    InternalError,
+    KindError,
+    LossWarning,
+    NotFlashError,
+    NotFoundError,
+    OpenError,
+)
+from ._trace import Trace, trace
+from ._tree import Entry, FileSystem
+from ._values import Area, Blocks, Finding
+
+__version__: str = _core.VERSION
+
+__all__ = [
+    "Area",
+    "ArgumentError",
+    "Blocks",
+    "CommandError",
+    "DamageError",
+    "Dump",
+    "Entry",
+    "Error",
+    "FileSystem",
+    "Finding",
+    "InternalError",
+    "KindError",
+    "LossWarning",
+    "NotFlashError",
+    "NotFoundError",
+    "OpenError",
+    "Partition",
+    "Trace",
+    "Volume",
+    "__version__",
+    "open",
+    "trace",
+]

@@ -1,0 +1,29 @@
+//! The bytes of a Python object, such as a memory map or an open file, as the source of a dump.
+
+use std::io;
+
+use image::ByteSource;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// A callable that gets an offset and a number of bytes, and returns these bytes.
+#[derive(Debug)]
+pub struct Source(pub Py<PyAny>);
+
+impl ByteSource for Source {
+    fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        Python::attach(|py| {
+            let read = self.0.call1(py, (at, out.len())).map_err(io::Error::other)?;
+            let bytes = read
+                .bind(py)
+                .cast::<PyBytes>()
+                .map_err(|error| io::Error::other(error.to_string()))?;
+            let bytes = bytes.as_bytes();
+            match bytes.len() == out.len() {
+                true => out.copy_from_slice(bytes),
+                false => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+            Ok(())
+        })
+    }
+}
