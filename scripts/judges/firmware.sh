@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Unpacks dumps made by mkfs.ubifs and ubinize with everything around and inside of them that real ones have, and compares
-# the links of ubi_reader's names with ubi_reader's own tools (from its registry, in a virtual environment) by `diff -r`.
+# the links of ubi_reader's names with ubi_reader's own tools (from its registry, in a virtual environment) by `diff -r`. With
+# a wheel, also unblob without and with it.
 #
-#   scripts/judges/firmware.sh [PROGRAM]
+#   scripts/judges/firmware.sh [PROGRAM [WHEEL]]
 #
 # Prints a line for each dump; ends with 1 if one is wrong.
 set -euo pipefail
 program=$(realpath "${1:-target/release/tidegate}")
+wheel=${2:+$(realpath "$2")}
+here=$(realpath "$(dirname "$0")")
 PATH="$PATH:/usr/sbin:/sbin"
 for tool in mkfs.ubifs ubinize python3; do
     command -v "$tool" >/dev/null || { echo "firmware: $tool is missing" >&2; exit 2; }
@@ -124,4 +127,11 @@ compare conf.ubifs extract_files
 cat first.ubi second.ubi > two.ubi
 compare two.ubi extract_images
 say "drop-in: runs on $number clean images equal to ubi_reader's" "$same of $((3 * number + 2))"
+
+# unblob.
+if [ "$wheel" ]; then
+    python3 "$here/unblob.py" "$wheel" "$work" || wrong=1
+else
+    say "unblob without and with the wheel" "left out: no wheel; make wheel"
+fi
 exit "$wrong"
