@@ -103,6 +103,7 @@ impl Watch {
             tally,
             listener,
             device,
+            own: std::process::id(),
             unknown: BTreeMap::new(),
         };
         thread::Builder::new()
@@ -134,6 +135,8 @@ struct Watcher {
     tally: Arc<WatchTally>,
     listener: Arc<dyn ChangeListener>,
     device: u32,
+    /// The process that makes the changes of the mount.
+    own: u32,
     /// Changed inodes that the listener did not know, with the time of the change.
     unknown: BTreeMap<Ino, (Extent, Instant)>,
 }
@@ -244,7 +247,7 @@ impl Watcher {
             batch.is_incomplete = true;
             return;
         }
-        if u32::try_from(event.pid) == Ok(std::process::id()) {
+        if u32::try_from(event.pid) == Ok(self.own) {
             self.tally.own.fetch_add(1, Relaxed);
             return;
         }
@@ -395,6 +398,7 @@ mod tests {
             tally: Arc::default(),
             listener: listener.clone(),
             device: 1,
+            own: std::process::id(),
             unknown: BTreeMap::new(),
         };
         watcher.run_to_the_end();

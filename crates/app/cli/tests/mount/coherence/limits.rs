@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::changes::{CHANGES, make_subject};
 use super::{TOLD, see, start_told};
@@ -110,6 +110,56 @@ fn a_file_system_below_the_source_keeps_the_timeouts() {
             .unwrap()
             .success()
     );
+}
+
+/// Anonymous memory of the daemon.
+fn memory_kib(mounted: &Mounted) -> u64 {
+    let file = format!("/proc/{}/status", mounted.pid().as_raw_nonzero());
+    let status = fs::read_to_string(file).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap()
+}
+
+/// A number for which the tables of inodes have just grown: their share is the largest then.
+#[test]
+fn a_known_file_takes_less_than_200_bytes_of_the_daemon() {
+    const FILES: u64 = 15_000;
+    if !testkit::needs(&[testkit::Need::Root]) {
+        return;
+    }
+    let make = |source: &Path| {
+        for number in 0..FILES {
+            let folder = source.join((number / 1000).to_string());
+            if number % 1000 == 0 {
+                fs::create_dir(&folder).unwrap();
+            }
+            fs::File::create(folder.join(number.to_string())).unwrap();
+        }
+    };
+    let Some(mounted) = start_told(make, &[]) else {
+        return;
+    };
+    let before = memory_kib(&mounted);
+    // Other programs may make the kernel drop names at any time.
+    let mut known = 0;
+    for _ in 0..10 {
+        let status = Command::new("find")
+            .arg(mounted.mountpoint())
+            .args(["-size", "+1k"])
+            .stdout(Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
+        known = mounted.stats()["backing"]["inodes_held"].as_u64().unwrap();
+        if known > FILES {
+            break;
+        }
+    }
+    let bytes = memory_kib(&mounted).saturating_sub(before) * 1024;
+    assert!(known > FILES, "{known} files are known");
+    // Buffers of the requests of the walk are part of it.
+    let bytes_a_file = bytes.saturating_sub(512 << 10) / known;
+    assert!(bytes_a_file < 200, "{bytes} bytes for {known} files");
 }
 
 #[test]
