@@ -13,7 +13,7 @@ crate=$PWD/crates/app/python
 data=$crate/wheel-data
 mkdir -p "$work" "$wheels"
 
-tools='maturin==1.16.0 cargo-zigbuild==0.24.0 ziglang==0.17.1'
+tools='maturin==1.16.0 cargo-zigbuild==0.24.0 ziglang==0.17.1 deflate==0.9.0'
 if [ "$(cat "$work/venv/tools" 2>/dev/null)" != "$tools" ]; then
     rm -rf "$work/venv"
     python3 -m venv "$work/venv" || { echo "wheel: python3 -m venv failed: install python3-venv" >&2; exit 2; }
@@ -34,5 +34,6 @@ for machine in "$@"; do
     maturin build --locked --profile wheel --zig --compatibility manylinux2014 --target "$target" \
         -m "$crate/Cargo.toml" --out "$wheels"
     rm -rf "$data"
+    "$work/venv/bin/python" scripts/repack_wheel.py "$(ls -t "$wheels"/tidegate-*"$machine".whl | head -1)"
 done
 ls -l "$wheels"/*.whl

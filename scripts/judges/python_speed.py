@@ -50,7 +50,7 @@ while todo:
     if entry.type == UBIFS_ITYPE_DIR:
         todo += inode.get("dent", [])
     elif entry.type == UBIFS_ITYPE_REG:
-        total += zlib.crc32(process_reg_file(image, inode, entry.name))
+        total += zlib.crc32(process_reg_file(image, inode, entry.name, inodes))
         files += 1
 print(time.perf_counter() - started, files, total)
 """

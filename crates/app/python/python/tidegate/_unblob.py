@@ -142,7 +142,7 @@ class Extraction:
             self.tell_losses(place, lost, "left out")
             return bool(lost)
         salvaged = self.unique(f"{place}.salvaged")
-        self.tell_losses(place, lost, f"zeros in its place, or left out; {salvaged} has more")
+        self.tell_losses(place, lost, f"zeros in its place, or left out; see {salvaged}")
         try:
             fs = volume.file_system(salvage=True)
             Tree(self, fs, salvaged, self._budget).write(self._folder)
