@@ -2,8 +2,11 @@
 //!
 //! A batch continues upwards from the last request; a new one begins with the oldest request if its deadline has passed
 //! or nothing is above. Reads may be preferred to writes a limited number of times. The versions of Linux differ in where
-//! a direction continues ([`Continues`]); the kernel's own schedulers are the judges of the last two
-//! (`crates/app/cli/tests/commands/emmc_schedulers.rs`).
+//! a direction continues ([`Continues`]). The kernel of the lab guest is the judge of its own version
+//! (`crates/app/cli/tests/commands/emmc_schedulers.rs`), an executable specification that of all three.
+
+#[cfg(test)]
+mod specification;
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -40,7 +40,7 @@ pub enum SchedulerKind {
     Cfq,
     /// FIFO, under its present name.
     None,
-    /// By sector, with deadlines (since Linux 6.5).
+    /// By sector, with deadlines (multi-queue; Linux 4.11 to 6.4, the version that a kernel judges).
     MqDeadline,
 }
 
@@ -72,7 +72,7 @@ impl SchedulerKind {
         match self {
             Self::Noop | Self::None => Box::new(Fifo::default()),
             Self::Deadline => Box::new(Deadline::new(DeadlineRules::LINUX_3_0)),
-            Self::MqDeadline => Box::new(Deadline::new(DeadlineRules::LINUX_6_5)),
+            Self::MqDeadline => Box::new(Deadline::new(DeadlineRules::BEFORE_LINUX_6_5)),
             Self::Cfq => Box::new(Cfq::new(cfq)),
         }
     }
