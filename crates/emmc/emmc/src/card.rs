@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::CellKind;
 use crate::error::CardError;
 use crate::geometry::{CardGeometry, Shape};
-use crate::nand_array::NandTiming;
+use crate::nand_array::{NandPower, NandTiming};
 use crate::presets::{Presets, from_toml};
 
 /// A card as described in its file.
@@ -27,6 +27,36 @@ pub struct CardFile {
     pub translation: TranslationFile,
     /// Other properties of the controller.
     pub controller: ControllerFile,
+    /// Electrical power of the flash; without it no energy is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerFile>,
+}
+
+/// Table `power`: of one bank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PowerFile {
+    /// While it is read, milliwatts.
+    pub read_mw: u32,
+    /// While it is programmed, milliwatts.
+    pub program_mw: u32,
+    /// While it is erased, milliwatts.
+    pub erase_mw: u32,
+    /// While it is idle, microwatts.
+    pub standby_uw: u32,
+}
+
+impl PowerFile {
+    /// As the banks take it.
+    #[must_use]
+    pub fn of_banks(&self) -> NandPower {
+        NandPower {
+            read_mw: u64::from(self.read_mw),
+            program_mw: u64::from(self.program_mw),
+            erase_mw: u64::from(self.erase_mw),
+            standby_uw: u64::from(self.standby_uw),
+        }
+    }
 }
 
 /// Table `flash`.
@@ -133,6 +163,9 @@ pub struct ControllerFile {
     pub contexts: u32,
 }
 
+/// Largest power of a bank in milliwatts: sums over the longest runs stay within 64 bits.
+const POWER_MW_MAX: u32 = 10_000;
+
 impl CardFile {
     /// Parses a description; `name` is for messages.
     ///
@@ -148,6 +181,16 @@ impl CardFile {
                 found: u64::from(card.controller.contexts),
                 expected: "0 to 15",
             });
+        }
+        if let Some(power) = &card.power {
+            let most = power.read_mw.max(power.program_mw).max(power.erase_mw);
+            if most > POWER_MW_MAX || power.standby_uw > POWER_MW_MAX * 1000 {
+                return Err(CardError::Number {
+                    what: "power of a bank",
+                    found: u64::from(most.max(power.standby_uw / 1000)),
+                    expected: "at most 10,000 mW",
+                });
+            }
         }
         if card.controller.buffer_bytes < u64::from(card.flash.page_bytes) {
             return Err(CardError::Number {

@@ -13,7 +13,7 @@
 //! | CMD46/47 | bits 20:16 task                                                                               |
 
 use media::Nanos;
-use results::block_trace::{Operation, RequestFlags};
+use results::block_trace::Operation;
 
 use crate::block::Request;
 use crate::command_log::{Codes, Features, Sent, word};
@@ -170,14 +170,11 @@ fn count_argument(request: &Request, features: Features) -> u32 {
     if is_reliable(request) {
         argument |= CMD23_RELIABLE;
     }
-    if features.data_tag
-        && request.operation == Operation::Write
-        && request.flags.contains(RequestFlags::META)
-    {
+    if features.tags(request) {
         argument |= CMD23_TAG;
     }
-    if u32::from(request.context) <= features.contexts {
-        argument |= u32::from(request.context & 0xF) << CMD23_CONTEXT_SHIFT;
+    if let Some(context) = features.context_of(request) {
+        argument |= u32::from(context & 0xF) << CMD23_CONTEXT_SHIFT;
     }
     argument
 }

@@ -6,7 +6,7 @@
 //!   the task's number in bits 20:16. A pack has a record for each of its requests, with the pack's command, number of
 //!   requests, start and end; its interrupts are recorded with the first of them, so that sums are correct;
 //! - commands without data (CMD6 of a flush; CMD35, CMD36 and CMD38 of TRIM and DISCARD) have records of their own
-//!   beside that of the request.
+//!   beside that of the request, and so has the write of a header before packed reads.
 //!
 //! CMD23 and the headers of packs show in no tracepoint: see [`crate::command_list`].
 
@@ -62,6 +62,22 @@ pub struct Features {
     pub data_tag: bool,
     /// Number of contexts (CMD23 bits 28:25).
     pub contexts: u32,
+}
+
+impl Features {
+    /// Whether a write is tagged as metadata.
+    #[must_use]
+    pub const fn tags(self, request: &Request) -> bool {
+        self.data_tag
+            && matches!(request.operation, Operation::Write)
+            && request.flags.contains(RequestFlags::META)
+    }
+
+    /// The context of a request, if the card has it.
+    #[must_use]
+    pub fn context_of(self, request: &Request) -> Option<u8> {
+        (request.context > 0 && u32::from(request.context) <= self.contexts).then_some(request.context)
+    }
 }
 
 /// CMD6 that flushes the cache: write byte 32 (`FLUSH_CACHE`) of `EXT_CSD` with 1.
@@ -166,20 +182,40 @@ impl CommandLog {
                 completed_ns: Some(end.0),
                 status: Some(0),
             };
-            let of_driver = Request {
-                operation: Operation::Driver,
-                flags: RequestFlags::default(),
-                sector: 0,
-                sectors: 0,
-                queued: *begin,
-                inserted: *begin,
-                ..request.clone()
-            };
-            self.push(&of_driver, Some(command), (*begin, *end), in_flight);
+            self.push(
+                &of_driver(request, *begin),
+                Some(command),
+                (*begin, *end),
+                in_flight,
+            );
             if let Some(list) = &mut self.commands {
                 list.plain(*begin, *code, *argument);
             }
         }
+    }
+
+    /// Adds the write of the header before packed reads, whose first one is `request`.
+    pub(crate) fn add_read_header(
+        &mut self,
+        request: &Request,
+        requests: u16,
+        (begin, end): (Nanos, Nanos),
+        interrupts: u16,
+    ) {
+        let command = DriverCommand {
+            code: 25,
+            argument: word(request.sector),
+            packed_requests: requests,
+            retries: 0,
+            interrupts,
+            bytes: Some(512),
+            tag: None,
+            waits_busy: true,
+            issued_ns: Some(begin.0),
+            completed_ns: Some(end.0),
+            status: Some(0),
+        };
+        self.push(&of_driver(request, begin), Some(command), (begin, end), 0);
     }
 
     fn push(
@@ -260,6 +296,19 @@ impl CommandLog {
             requests: self.requests,
             events: Vec::new(),
         }
+    }
+}
+
+/// The record of a command that the driver sends on its own account, for `request`.
+fn of_driver(request: &Request, begin: Nanos) -> Request {
+    Request {
+        operation: Operation::Driver,
+        flags: RequestFlags::default(),
+        sector: 0,
+        sectors: 0,
+        queued: begin,
+        inserted: begin,
+        ..request.clone()
     }
 }
 

@@ -10,7 +10,7 @@ use media::Nanos;
 use crate::card::{CardFile, TranslationKind};
 use crate::error::CardError;
 use crate::geometry::CardGeometry;
-use crate::nand_array::{NandArray, NandCounters};
+use crate::nand_array::{NandArray, NandCounters, NandPower, NandTiming};
 use crate::translation::{
     DataStream, Epoch, Flash, Forget, HowSoon, Hybrid, HybridRules, Kept, Locality, PageMap, PageMapRules,
     Placement, Translation, TranslationCounters, UnitWrite,
@@ -59,6 +59,7 @@ pub struct CardCounters {
 }
 
 /// A card; see the module.
+#[derive(Clone)]
 pub struct Card {
     flash: Flash,
     layer: Box<dyn Translation>,
@@ -89,7 +90,10 @@ impl Card {
     /// If the numbers of the file contradict each other.
     pub fn new(file: &CardFile, sector_ps: u64) -> Result<Self, CardError> {
         let geometry = file.geometry()?;
-        let array = NandArray::new(geometry.banks, &geometry.word_lines, file.timing()?);
+        let mut array = NandArray::new(geometry.banks, &geometry.word_lines, file.timing()?);
+        if let Some(power) = &file.power {
+            array.set_power(power.of_banks());
+        }
         let layer = layer(file, &geometry)?;
         let buffer_pages = file.controller.buffer_bytes / u64::from(geometry.page_bytes);
         let buffer_pages = usize::try_from(buffer_pages).unwrap_or(usize::MAX).min(1 << 20);
@@ -344,6 +348,12 @@ impl Card {
             bank_busy_ns: self.flash.array.busy_ns().to_vec(),
             pending_units: self.layer.pending_units(),
         }
+    }
+
+    /// Durations and power of the banks' operations.
+    #[must_use]
+    pub const fn rates(&self) -> (NandTiming, NandPower) {
+        self.flash.array.rates()
     }
 
     /// Units per flash page.

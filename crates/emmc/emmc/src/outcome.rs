@@ -142,6 +142,8 @@ pub struct Outcome {
     pub nand: NandCounters,
     /// Busy time of each bank, nanoseconds.
     pub bank_busy_ns: Vec<u64>,
+    /// Energy of the flash until it is idle, with standby, picojoules; `None` if the card's power is unknown.
+    pub energy_pj: Option<u64>,
     /// Wear of the card: minimum and maximum erase counter of the super blocks, including erases before the run.
     pub erases: (u32, u32),
 }
@@ -171,6 +173,12 @@ impl Outcome {
         let percent = |busy: u64| nearest_f64(busy) * 100.0 / nearest_f64(self.card_ns.max(1));
         let (least, most) = (self.bank_busy_ns.iter().min()?, self.bank_busy_ns.iter().max()?);
         Some((percent(*least), percent(*most)))
+    }
+
+    /// Energy of the flash in millijoules; `None` if the card's power is unknown.
+    #[must_use]
+    pub fn energy_mj(&self) -> Option<f64> {
+        self.energy_pj.map(|energy| nearest_f64(energy) / 1e9)
     }
 
     /// Samples for a run record.
@@ -217,6 +225,9 @@ impl Outcome {
                 &format!("emmc_halts_{}_count", stop.counter_name()),
                 self.driver.halts(stop),
             );
+        }
+        if let Some(energy) = self.energy_mj() {
+            counters.insert("emmc_flash_energy_mj".to_owned(), energy);
         }
         if let Some(ratio) = self.translation.write_amplification() {
             counters.insert("write_amplification_ratio".to_owned(), ratio);

@@ -54,6 +54,10 @@ pub enum Verdict {
     Open,
     /// It is outside for all of them.
     Fails,
+    /// It is within its range in the one world that was measured; the assumed numbers were not varied.
+    Inside,
+    /// It is outside in the one world that was measured.
+    Outside,
 }
 
 impl Verdict {
@@ -64,6 +68,8 @@ impl Verdict {
             Self::Holds => "holds",
             Self::Open => "open",
             Self::Fails => "fails",
+            Self::Inside => "inside",
+            Self::Outside => "outside",
         }
     }
 }
@@ -94,7 +100,7 @@ pub struct Claim {
 }
 
 /// Judges all claims, or only those of one exhibit: `base` was measured with the presets, the others with one number
-/// changed each.
+/// changed each. Without the others no claim holds or fails: it is [`Verdict::Inside`] or [`Verdict::Outside`].
 #[must_use]
 pub fn judge(base: &Measured, variations: &[(String, Measured)], only: Option<&str>) -> Vec<Claim> {
     let stated = claims::CLAIMS.iter().chain(&claims::QUEUE_CLAIMS);

@@ -274,6 +274,19 @@ impl Simulation {
         self.begin_here()
     }
 
+    /// The card, to be used before the run of another simulation with the same setup ([`Self::with_card`]).
+    #[must_use]
+    pub fn into_card(self) -> Card {
+        self.card
+    }
+
+    /// Replaces the card by one of the same setup, in the state in which it is.
+    #[must_use]
+    pub fn with_card(mut self, card: Card) -> Self {
+        self.card = card;
+        self.begin_here()
+    }
+
     /// Begins the run with the card idle, nothing in its RAM, and its clock at zero.
     fn begin_here(mut self) -> Self {
         self.card.flush(self.card.idle_at());
@@ -301,15 +314,24 @@ impl Simulation {
             }
         }
         let outcome = self.outcome();
+        if let Err(broken) = self.check(&outcome) {
+            panic!("an invariant of the model is broken: {broken}");
+        }
+        (outcome, self.log)
+    }
+
+    /// Checks the invariants of the counters.
+    fn check(&self, outcome: &Outcome) -> Result<(), String> {
+        let (timing, power) = self.card.rates();
         let at_end = AtEnd {
             pending_units: (self.before.pending_units, self.card.counters().pending_units),
             page_units: self.card.page_units(),
             depth: u64::from(self.queue.in_driver()),
+            timing,
+            power,
+            sector_ps: self.setup.host.sector_ps(),
         };
-        if let Err(broken) = invariants::check(&outcome, &at_end) {
-            panic!("an invariant of the model is broken: {broken}");
-        }
-        (outcome, self.log)
+        invariants::check(outcome, &at_end)
     }
 
     fn outcome(&self) -> Outcome {
@@ -319,14 +341,25 @@ impl Simulation {
         let mut driver = self.driver.clone();
         // A command of a background task may be in progress at the end.
         driver.busy_ns = driver.busy_ns.saturating_sub(between(self.now, self.busy_until));
+        let nand = card.nand.since(&before.nand);
+        let card_ns = self.now.max(self.card.idle_at()).0;
+        let banks = u64::try_from(card.bank_busy_ns.len()).unwrap_or(u64::MAX);
+        let idle_ns = (u128::from(card_ns) * u128::from(banks)).saturating_sub(u128::from(nand.busy_ns()));
+        let standby_pj = idle_ns * u128::from(self.card.rates().1.standby_uw) / 1000;
+        let standby_pj = u64::try_from(standby_pj).unwrap_or(u64::MAX);
         Outcome {
             elapsed_ns: self.now.0,
-            card_ns: self.now.max(self.card.idle_at()).0,
+            card_ns,
+            energy_pj: self
+                .setup
+                .card
+                .power
+                .map(|_| nand.energy_pj.saturating_add(standby_pj)),
             reads: self.reads.clone(),
             writes: self.writes.clone(),
             driver,
             translation: card.translation.since(&before.translation),
-            nand: card.nand.since(&before.nand),
+            nand,
             bank_busy_ns: card
                 .bank_busy_ns
                 .iter()

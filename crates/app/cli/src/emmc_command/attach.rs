@@ -131,11 +131,11 @@ pub fn run(arguments: &AttachArguments, words: &[OsString]) -> Result<Finding> {
         background::serve_as_daemon(log_file, |announce| serve(arguments, announce))?;
         return Ok(Finding::Nothing);
     }
+    // Report mistakes before anything starts.
+    let setup = setup(arguments)?;
     if !rustix::process::geteuid().is_root() {
         bail!("only root can make loop devices; run it as root");
     }
-    // Report mistakes before anything starts.
-    let setup = setup(arguments)?;
     if arguments.foreground {
         serve(arguments, &mut |report| print(&report, arguments.json))?;
         return Ok(Finding::Nothing);
@@ -188,6 +188,15 @@ fn device_of(report: &Report) -> Result<PathBuf> {
 
 /// The model described by the flags and the store.
 fn setup(arguments: &AttachArguments) -> Result<Setup> {
+    if arguments.device.contexts.is_some_and(|contexts| contexts > 0) {
+        bail!(
+            "--contexts has no effect on an attached card: the kernel does not tell a loop device whose request it is; use \
+             it with tidegate emmc run"
+        );
+    }
+    if arguments.device.data_tag == Some(OnOff::On) && arguments.request_flags == OnOff::Off {
+        bail!("--data-tag on needs --request-flags on: without it no request is known to be metadata");
+    }
     let kept = match store_file(arguments) {
         Some(path) => Description::beside(path)?,
         None => None,

@@ -13,7 +13,9 @@ use crate::{Finding, output};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Fits to the claims of kind \"fitted\" of `tidegate emmc paper`: the shares of table 1 and the bandwidths \
-                  of table 3. The others are not looked at. The same options give the same result.\n\
+                  of table 3. The others are not looked at. The search starts from the card gt-i9300 without reads of \
+                  other programs. The same options give the same result; another seed searches elsewhere, and \
+                  `tidegate emmc paper --fit FILE` judges the claims with its result (--json).\n\
                   Exit codes: 0 done, 2 could not do it."
 )]
 pub struct FitArguments {
@@ -62,6 +64,11 @@ pub fn run(arguments: &FitArguments) -> Result<Finding> {
                 parameter.name.to_owned(),
                 format!("{:.1}", parameter.value),
                 format!("{low:.0} to {high:.0}"),
+                if parameter.is_at_its_end() {
+                    "at its end".to_owned()
+                } else {
+                    String::new()
+                },
             ]
         })
         .collect();
@@ -78,7 +85,8 @@ pub fn run(arguments: &FitArguments) -> Result<Finding> {
         })
         .collect();
     let [left, right] = [Column::left, Column::right];
-    let mut text = table(&[left("parameter"), right("value"), right("range")], &parameters);
+    let columns = [left("parameter"), right("value"), right("range"), left("")];
+    let mut text = table(&columns, &parameters);
     text += "\n";
     text += &table(
         &[
@@ -90,8 +98,8 @@ pub fn run(arguments: &FitArguments) -> Result<Finding> {
         &residuals,
     );
     text += &format!(
-        "\ncost {:.3} after {} evaluations, {:.3} with the presets",
-        found.cost, found.evaluations, found.cost_of_presets
+        "\ncost {:.3} after {} evaluations; {:.3} before, {:.3} with the card gt-i9300-fit and its load",
+        found.cost, found.evaluations, found.cost_before, found.cost_of_preset
     );
     output::print_line(&text)?;
     Ok(Finding::Nothing)

@@ -39,7 +39,7 @@ pub struct LoadArguments {
     /// Issue the requests of a trace or application at their recorded times [default: as fast as the card can]
     #[arg(long, help_heading = "Load")]
     pub traced_pace: bool,
-    /// Bytes to write (or read) in all [default: as in the study, 2 GiB]
+    /// Bytes to write (or read) in all; postmark, applications and replays have their own [default: as in the study, 2 GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Load")]
     pub size: Option<u64>,
     /// Size of one request (random-write, random-read, sequential-write)
@@ -99,6 +99,13 @@ impl LoadArguments {
     /// Tasks that make the load on a card of `card_sectors` with `contexts` contexts. Each task has its own context;
     /// in a replay each process has one.
     pub fn actors(&self, card_sectors: u64, contexts: u32) -> Result<Vec<Box<dyn Actor>>> {
+        let has_size = match self.load {
+            LoadWord::Postmark | LoadWord::GoogleDrive | LoadWord::AppInstall => false,
+            _ => self.replay.is_none(),
+        };
+        if self.size.is_some() && !has_size {
+            bail!("--size has no effect on postmark, on applications and on a replay: leave it out");
+        }
         if let Some(path) = &self.replay {
             return Ok(vec![replay(
                 read_trace(path, card_sectors, contexts)?,
@@ -135,6 +142,17 @@ impl LoadArguments {
                 "the load needs {needed} bytes of the card, which has {}; take a smaller --size or another --card",
                 card_sectors * 512
             );
+        }
+        let least = match self.load {
+            LoadWord::TioSeq => 4096,
+            LoadWord::TioRand => 4 * 4096,
+            LoadWord::RandomWrite | LoadWord::RandomRead | LoadWord::SequentialWrite => {
+                self.block.saturating_mul(u64::from(self.tasks))
+            }
+            _ => 0,
+        };
+        if bytes < least {
+            bail!("--size {bytes} is less than one request of each task: take {least} or more");
         }
         let journal = JournalRules {
             interval: self.commit_every,
@@ -187,6 +205,9 @@ impl LoadArguments {
     ) -> Result<Vec<Box<dyn Actor>>> {
         let sectors = self.block / 512;
         let range = self.range.map_or(card_sectors, |bytes| bytes / 512);
+        if !self.block.is_multiple_of(512) {
+            bail!("--block {} is no multiple of a sector, 512 bytes", self.block);
+        }
         if sectors == 0 || sectors > range || range > card_sectors {
             bail!(
                 "writes of {} bytes in a range of {range} sectors do not fit the card of {card_sectors} sectors; \

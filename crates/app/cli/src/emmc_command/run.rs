@@ -360,6 +360,14 @@ fn text(setup: &Setup, load: &LoadArguments, outcome: &Outcome) -> String {
     ));
     let (least, most) = outcome.bank_busy_percent().unwrap_or_default();
     lines.push(format!("banks          {least:.1} to {most:.1} % busy"));
+    if let Some(energy) = outcome.energy_mj() {
+        let megabytes = results::nearest_f64(outcome.reads.bytes + outcome.writes.bytes) / 1e6;
+        let of_data = (megabytes > 0.0).then(|| energy / megabytes);
+        lines.push(format!(
+            "energy         {energy:.1} mJ of the flash, {} mJ per MB of data",
+            shown(of_data, 3)
+        ));
+    }
     lines.push(String::new());
     lines.push(legend(driver));
     lines.join("\n")

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use emmc::block::{CfqRules, DeviceKind, QueueRules, RampUp, SchedulerKind};
 use emmc::card::{CardFile, TranslationKind};
 use emmc::host::HostFile;
-use emmc::packing::{Contiguity, PackReads, PackRules, StopOrder};
+use emmc::packing::{Contiguity, PackReads, PackRules, ReliableWrites, StopOrder};
 use emmc::simulation::{DiscardMode, DriverMode, Setup};
 
 /// Flags of the whole stack below a load.
@@ -25,7 +25,7 @@ pub struct SetupArguments {
     #[command(flatten)]
     pub device: DeviceArguments,
 
-    /// Scheduler: noop, deadline, cfq (Linux 3.0), none, mq-deadline (current)
+    /// Scheduler: noop, deadline, cfq (Linux 3.0), none, mq-deadline (Linux 4.11 to 6.4)
     #[arg(long, value_name = "NAME", value_parser = scheduler_parser(), default_value = "cfq", help_heading = "Block layer")]
     pub scheduler: SchedulerKind,
     /// Maximum number of requests of one queue in the driver while other queues are busy (cfq)
@@ -108,9 +108,24 @@ pub struct DeviceArguments {
     /// Pack reads too
     #[arg(long, help_heading = "Driver")]
     pub pack_reads: bool,
+    /// Whether the card takes reliable writes in packs (EN_REL_WR), as those of eMMC 4.5 do; otherwise they end a pack (REL)
+    #[arg(
+        long,
+        value_name = "on|off",
+        value_enum,
+        default_value = "on",
+        help_heading = "Driver"
+    )]
+    pub pack_reliable: OnOff,
     /// Use the eMMC 5.1 command queue with this many tasks, 1 to 32, instead of packing; needs a host with an engine for
     /// it, such as cqhci-hs400 (31 tasks with data, and flushes in the last slot)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32), help_heading = "Driver")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=32),
+        conflicts_with_all = ["pack", "max_packed", "stop_order", "pack_reads", "pack_reliable"],
+        help_heading = "Driver"
+    )]
     pub command_queue: Option<u32>,
 }
 
@@ -254,7 +269,10 @@ impl DeviceArguments {
             } else {
                 PackReads::No
             },
-            ..PackRules::PHONE
+            reliable: match self.pack_reliable {
+                OnOff::On => ReliableWrites::Packed,
+                OnOff::Off => ReliableWrites::Alone,
+            },
         })
     }
 }

@@ -110,6 +110,198 @@ fn one_exhibit_of_the_paper_is_drawn_as_text_and_page() {
             .expect("a page")
             .contains("table 1")
     );
+    // One world has no band, so that nothing is said to hold.
+    assert!(
+        text.contains("inside")
+            && text.contains("without bands no claim holds")
+            && !text.contains("claims hold\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_result_of_a_fit_is_judged_and_a_bad_one_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("fit.json");
+    let judged = |text: &[u8]| {
+        std::fs::write(&file, text).expect("a file");
+        let options = ["--scale", "10", "--bands", "off", "--only", "table 1", "--fit"];
+        tidegate(&[&["emmc", "paper"], &options[..], &[path(&file), "--json"]].concat())
+    };
+    let fitted = tidegate(&["emmc", "fit", "--evaluations", "1", "--scale", "10", "--json"]);
+    assert_ne!(judged(&fitted.stdout).status.code(), Some(2));
+    let text = String::from_utf8_lossy(&fitted.stdout).into_owned();
+    for (bad, word) in [
+        ("no JSON".to_owned(), "no result of tidegate emmc fit"),
+        ("{}".to_owned(), "expected 60000 to 300000"),
+        (
+            text.replace("phone: command_ns", "phone: command"),
+            "phone: command_ns",
+        ),
+        (text.replace("\"value\":", "\"value\":-"), "is -"),
+    ] {
+        let refused = judged(bad.as_bytes());
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{message}");
+        assert!(
+            message.contains("fit.json") && message.contains(word),
+            "{message}"
+        );
+    }
+}
+
+/// Flags that could have no effect on an attached card are refused before anything starts.
+#[test]
+fn what_an_attached_card_cannot_know_is_refused() {
+    for (flags, word) in [
+        (["--contexts", "3"], "emmc run"),
+        (["--data-tag", "on"], "--request-flags on"),
+    ] {
+        let refused = tidegate(&[&["emmc", "attach"], &flags[..]].concat());
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{message}");
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+/// A flag that would have no effect, or a load without a request, is refused.
+#[test]
+fn loads_without_requests_and_flags_without_effect_are_refused() {
+    for (flags, word) in [
+        (
+            &["--load", "random-write", "--size", "512"][..],
+            "take 4096 or more",
+        ),
+        (&["--load", "tio-rand", "--size", "8k"], "take 16384 or more"),
+        (&["--load", "random-read", "--block", "4097"], "512"),
+        (&["--load", "postmark", "--size", "1m"], "leave it out"),
+        (
+            &[
+                "--host",
+                "cqhci-hs400",
+                "--command-queue",
+                "8",
+                "--pack",
+                "random",
+            ],
+            "cannot be used with",
+        ),
+    ] {
+        let refused = tidegate(&[&["emmc", "run"], flags].concat());
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}: {message}");
+        assert!(message.contains(word), "{flags:?}: {message}");
+    }
+}
+
+/// Metadata is written reliably: on a card that does not take it in packs it ends them.
+#[test]
+fn reliable_writes_end_packs_of_cards_that_do_not_take_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("card.blkparse");
+    let lines = (0..6).map(|n| {
+        let (flags, sector) = (if n == 3 { "WM" } else { "W" }, 2048 + n * 1024);
+        format!(
+            "179,0 0 {} 0.000000000 42 Q {flags} {sector} + 1024 [a{n}]\n",
+            n + 1
+        )
+    });
+    std::fs::write(&trace, lines.collect::<String>()).expect("a trace");
+    let halts = |reliable: &str| {
+        let flags = ["--scheduler", "noop", "--pack-reliable", reliable, "--json"];
+        let record = json(&tidegate(
+            &[&["emmc", "run", "--replay", path(&trace)], &flags[..]].concat(),
+        ));
+        record["counters"]["emmc_halts_rel_count"].as_f64()
+    };
+    assert_eq!((halts("on"), halts("off")), (Some(0.0), Some(1.0)));
+}
+
+/// Each run checks at its end that its counters add up: all loads on all cards, new and used.
+#[test]
+fn every_load_runs_on_every_card() {
+    let whole = !testkit::left_to_full("all loads on all cards take minutes");
+    let list = json(&tidegate(&["emmc", "presets", "--json"]));
+    let cards = list["cards"].as_array().expect("cards");
+    let loads = [
+        "tio-seq",
+        "tio-rand",
+        "random-write",
+        "random-read",
+        "sequential-write",
+        "postmark",
+        "google-drive",
+        "app-install",
+    ];
+    for card in cards.iter().take(if whole { cards.len() } else { 1 }) {
+        let (name, bytes) = (&card["name"], &card["flash"]["capacity_bytes"]);
+        let (name, bytes) = (name.as_str().expect("a name"), bytes.to_string());
+        for load in loads {
+            for written in ["0", &bytes] {
+                let long = matches!(load, "postmark" | "google-drive" | "app-install") || written != "0";
+                if long && !whole {
+                    continue;
+                }
+                let options = [
+                    "--card",
+                    name,
+                    "--load",
+                    load,
+                    "--size",
+                    "16m",
+                    "--written",
+                    written,
+                ];
+                let run = tidegate(&[&["emmc", "run"], &options[..], &["--json"]].concat());
+                let message = String::from_utf8_lossy(&run.stderr);
+                assert_eq!(run.status.code(), Some(0), "{load} on {name}: {message}");
+                let energy = &json(&run)["counters"]["emmc_flash_energy_mj"];
+                assert_eq!(
+                    energy.is_number(),
+                    name.starts_with("gt-"),
+                    "{load} on {name}: {energy}"
+                );
+            }
+        }
+    }
+}
+
+/// The card of `emmc paper` is what the fit finds from the card that was set by hand.
+#[test]
+fn the_fitted_card_is_the_result_of_the_fit() {
+    if testkit::left_to_full("700 evaluations take minutes") {
+        return;
+    }
+    let fit = [
+        "emmc",
+        "fit",
+        "--evaluations",
+        "700",
+        "--scale",
+        "120",
+        "--seed",
+        "1",
+        "--json",
+    ];
+    let found = json(&tidegate(&fit));
+    let list = json(&tidegate(&["emmc", "presets", "gt-i9300-fit", "--json"]));
+    let card = &list["cards"][0];
+    for (name, preset) in [
+        ("phone: transfer_ns", &card["flash"]["transfer_ns"]),
+        ("phone: program_slc_us", &card["flash"]["program_slc_us"]),
+        ("phone: command_ns", &card["controller"]["command_ns"]),
+        ("phone: packed_entry_ns", &card["controller"]["packed_entry_ns"]),
+    ] {
+        let parameters = found["parameters"].as_array().expect("parameters");
+        let value = parameters
+            .iter()
+            .find(|one| one["name"] == name)
+            .expect("a parameter");
+        let (value, preset) = (value["value"].as_f64(), preset.as_f64());
+        let ratio = value.expect("a number") / preset.expect("a number");
+        assert!((ratio - 1.0).abs() < 0.005, "{name}: {ratio}, {found}");
+    }
+    assert!(found["cost"].as_f64() < found["cost_before"].as_f64(), "{found}");
 }
 
 /// Checked before privileges, so that nothing has been touched; and without them.

@@ -58,14 +58,18 @@ pub struct Fit {
     pub residuals: Vec<Residual>,
     /// Sum of the squared residuals.
     pub cost: f64,
-    /// The same for the presets.
-    pub cost_of_presets: f64,
+    /// The same for the card and the load that the search starts from ([`World::before_the_fit`]).
+    pub cost_before: f64,
+    /// The same for the preset card, which is the result of an earlier fit ([`World::new`]).
+    pub cost_of_preset: f64,
     /// Number of evaluations made.
     pub evaluations: u32,
 }
 
 struct Axis {
     name: &'static str,
+    /// Value besides the range: 0 for no such thing.
+    none: Option<f64>,
     range: (f64, f64),
     get: fn(&World) -> f64,
     set: fn(&mut World, f64),
@@ -88,41 +92,75 @@ fn from_milliseconds(value: f64) -> Nanos {
 const AXES: [Axis; 6] = [
     Axis {
         name: "phone: transfer_ns",
+        none: None,
         range: (60_000.0, 300_000.0),
         get: |world| f64::from(world.phone.flash.transfer_ns),
         set: |world, value| world.phone.flash.transfer_ns = whole(value),
     },
     Axis {
         name: "phone: program_slc_us",
+        none: None,
         range: (200.0, 1500.0),
         get: |world| f64::from(world.phone.flash.program_slc_us),
         set: |world, value| world.phone.flash.program_slc_us = whole(value),
     },
     Axis {
         name: "phone: command_ns",
+        none: None,
         range: (20_000.0, 400_000.0),
         get: |world| f64::from(world.phone.controller.command_ns),
         set: |world, value| world.phone.controller.command_ns = whole(value),
     },
     Axis {
         name: "phone: packed_entry_ns",
+        none: Some(0.0),
         range: (1_000.0, 400_000.0),
         get: |world| f64::from(world.phone.controller.packed_entry_ns),
         set: |world, value| world.phone.controller.packed_entry_ns = whole(value),
     },
     Axis {
         name: "load: ms between metadata in place",
+        none: None,
         range: (50.0, 5_000.0),
         get: |world| milliseconds(world.metadata_every),
         set: |world, value| world.metadata_every = from_milliseconds(value),
     },
     Axis {
         name: "load: ms between reads of other programs",
+        none: Some(0.0),
         range: (5.0, 5_000.0),
         get: |world| milliseconds(world.reads_every),
         set: |world, value| world.reads_every = from_milliseconds(value),
     },
 ];
+
+impl World {
+    /// Takes over the value of a fitted parameter; `None` if none has this name.
+    #[must_use]
+    pub fn with_parameter(mut self, name: &str, value: f64) -> Option<Self> {
+        let axis = AXES.iter().find(|axis| axis.name == name)?;
+        let (low, high) = axis.range;
+        let is_none = axis.none.is_some_and(|none| none.total_cmp(&value).is_eq());
+        (is_none || low <= value && value <= high).then(|| {
+            (axis.set)(&mut self, value);
+            self
+        })
+    }
+
+    /// Names and ranges of all fitted parameters.
+    pub fn parameters() -> impl Iterator<Item = (&'static str, (f64, f64))> {
+        AXES.iter().map(|axis| (axis.name, axis.range))
+    }
+}
+
+impl Parameter {
+    /// Whether the value is at the end of its range, so that a better one may lie beyond.
+    #[must_use]
+    pub fn is_at_its_end(&self) -> bool {
+        let (low, high) = self.range;
+        self.value <= low * 1.01 || self.value >= high / 1.01
+    }
+}
 
 fn residuals(world: &World, scale: PaperScale, mixes: &Mixes) -> Result<Vec<Residual>, CardError> {
     let cfq = world.tio_seq(scale, SchedulerKind::Cfq, PackRules::PHONE.max_requests)?;
@@ -161,19 +199,20 @@ fn cost(residuals: &[Residual]) -> f64 {
 /// # Errors
 /// If a card cannot be built.
 pub fn fit(rules: FitRules, mixes: &Mixes, mut progress: impl FnMut(u32, f64)) -> Result<Fit, CardError> {
-    let presets = World::new(rules.seed)?;
+    let before = World::before_the_fit(rules.seed)?;
+    let cost_of_preset = cost(&residuals(&World::new(rules.seed)?, rules.scale, mixes)?);
     let mut done = 0;
     let evaluate = |values: &[f64]| -> Result<(f64, Vec<Residual>), CardError> {
-        let mut world = presets.clone();
+        let mut world = before.clone();
         for (axis, value) in AXES.iter().zip(values) {
             (axis.set)(&mut world, *value);
         }
         let residuals = residuals(&world, rules.scale, mixes)?;
         Ok((cost(&residuals), residuals))
     };
-    let start: Vec<f64> = AXES.iter().map(|axis| (axis.get)(&presets)).collect();
-    let (cost_of_presets, mut best_residuals) = evaluate(&start)?;
-    let (mut best, mut lowest) = (start, cost_of_presets);
+    let start: Vec<f64> = AXES.iter().map(|axis| (axis.get)(&before)).collect();
+    let (cost_before, mut best_residuals) = evaluate(&start)?;
+    let (mut best, mut lowest) = (start, cost_before);
     let mut random = Random::named(rules.seed, "fit");
     let mut consider = |values: Vec<f64>,
                         best: &mut Vec<f64>,
@@ -227,7 +266,8 @@ pub fn fit(rules: FitRules, mixes: &Mixes, mut progress: impl FnMut(u32, f64)) -
         parameters: parameters.collect(),
         residuals: best_residuals,
         cost: lowest,
-        cost_of_presets,
+        cost_before,
+        cost_of_preset,
         evaluations: rules.evaluations + 1,
     })
 }

@@ -6,6 +6,7 @@ use results::block_trace::Operation;
 use super::World;
 use crate::block::{QueueRules, SchedulerKind};
 use crate::card::{CardFile, TranslationKind};
+use crate::device::Card;
 use crate::error::CardError;
 use crate::host::HostFile;
 use crate::outcome::Outcome;
@@ -13,7 +14,7 @@ use crate::packing::{Contiguity, PackRules};
 use crate::simulation::{Continue, DiscardMode, DriverMode, Setup, Simulation};
 use crate::workload::{
     Actor, DirectRules, JournalRules, Order, Pace, PostmarkRules, RandomFileRules, ReaderRules, StreamRules,
-    TracedBio, WRITE_CHUNK_PAGES, background_reads, direct, postmark, random_files, replay, stream,
+    TracedBio, background_reads, direct, postmark, random_files, replay, stream,
 };
 
 /// First sector of tio's data, after metadata, journal and the files that other programs read.
@@ -49,8 +50,7 @@ pub struct Mixes {
 pub enum Wear {
     /// Erased.
     New,
-    /// Written completely; of a page map, a quarter of the units was then overwritten at random, so that garbage is
-    /// collected from the start.
+    /// After long use ([`World::used`]).
     Used,
 }
 
@@ -87,14 +87,30 @@ impl World {
         load
     }
 
-    fn run(&self, setup: &Setup, load: Vec<Box<dyn Actor>>, wear: Wear) -> Result<Outcome, CardError> {
+    /// A card as it is after long use: written completely; of a page map, a quarter of the units was then overwritten at
+    /// random, so that garbage is collected from the start.
+    pub(super) fn used(&self, card: &CardFile) -> Result<Card, CardError> {
+        let setup = Setup {
+            card: card.clone(),
+            ..self.setup(SchedulerKind::Noop, PackRules::PHONE)
+        };
+        let sectors = card.flash.capacity_bytes / 512;
+        let mut simulation = Simulation::new(&setup, Vec::new())?.with_written(0, sectors);
+        if card.translation.kind == TranslationKind::PageMap {
+            simulation = simulation.with_overwritten(sectors / 8 / 4, self.seed);
+        }
+        Ok(simulation.into_card())
+    }
+
+    fn run(
+        &self,
+        setup: &Setup,
+        load: Vec<Box<dyn Actor>>,
+        used: Option<&Card>,
+    ) -> Result<Outcome, CardError> {
         let mut simulation = Simulation::new(setup, load)?;
-        if wear == Wear::Used {
-            let sectors = setup.card.flash.capacity_bytes / 512;
-            simulation = simulation.with_written(0, sectors);
-            if setup.card.translation.kind == TranslationKind::PageMap {
-                simulation = simulation.with_overwritten(sectors / 8 / 4, self.seed);
-            }
+        if let Some(card) = used {
+            simulation = simulation.with_card(card.clone());
         } else if self.reads_every > Nanos::ZERO {
             simulation = simulation.with_written(OTHER_FILES.0, OTHER_FILES.1);
         }
@@ -120,7 +136,7 @@ impl World {
             max_requests,
             ..PackRules::PHONE
         };
-        self.run(&self.setup(scheduler, rules), self.with_readers(load), Wear::New)
+        self.run(&self.setup(scheduler, rules), self.with_readers(load), None)
     }
 
     /// tio_rand: 2 GB in 4 KB by 4 threads (published), with packing of random writes.
@@ -128,7 +144,7 @@ impl World {
         &self,
         scale: PaperScale,
         max_requests: u32,
-        wear: Wear,
+        used: Option<&Card>,
     ) -> Result<Outcome, CardError> {
         let rules = PackRules {
             max_requests,
@@ -140,7 +156,7 @@ impl World {
             file_bytes: 512 << 20,
             pages: scale.of((512 << 20) / 4096),
             start: DATA_START,
-            batch: WRITE_CHUNK_PAGES,
+            batch: self.chunk_pages,
             page_time: Nanos::from_micros(10),
             journal: self.journal(),
             seed: self.seed,
@@ -148,7 +164,7 @@ impl World {
         self.run(
             &self.setup(SchedulerKind::Cfq, rules),
             self.with_readers(load),
-            wear,
+            used,
         )
     }
 
@@ -169,22 +185,22 @@ impl World {
         self.run(
             &self.setup(SchedulerKind::Noop, PackRules::PHONE),
             vec![load],
-            Wear::New,
+            None,
         )
     }
 
     /// A real workload, as fast as the card allows with the queue of a phone.
     pub(super) fn mix(&self, requests: &[TracedBio]) -> Result<Outcome, CardError> {
-        let load = vec![replay(requests.to_vec(), Pace::Depth(96))];
+        let load = vec![replay(requests.to_vec(), Pace::Depth(self.real_depth))];
         let setup = self.setup(SchedulerKind::Cfq, PackRules::PHONE);
-        self.run(&setup, self.with_readers(load), Wear::New)
+        self.run(&setup, self.with_readers(load), None)
     }
 
     /// postmark with flex groups on a used card.
     pub(super) fn flex(
         &self,
         scale: PaperScale,
-        card: &CardFile,
+        (card, used): (&CardFile, &Card),
         flex_groups: u64,
     ) -> Result<Outcome, CardError> {
         let setup = Setup {
@@ -200,7 +216,7 @@ impl World {
             interval: Nanos::from_millis(5000),
             seed: self.seed,
         });
-        self.run(&setup, load, Wear::Used)
+        self.run(&setup, load, Some(used))
     }
 
     /// Direct I/O at depth 32 on the same flash with a later host, with a command queue or one command at a time.

@@ -7,6 +7,8 @@ use results::block_trace::Operation;
 use super::loads::{Mixes, PaperScale, Wear};
 use super::world::World;
 use crate::block::SchedulerKind;
+use crate::card::CardFile;
+use crate::device::Card;
 use crate::error::CardError;
 use crate::outcome::Outcome;
 use crate::packing::{PackRules, Stop};
@@ -90,6 +92,8 @@ impl Measured {
             .into_iter()
             .map(|shift| Ok((1 << shift, world.granularity(scale, 1 << shift)?)))
             .collect::<Result<_, CardError>>()?;
+        // Made once, as that takes longer than the experiments.
+        let (mut used_phone, mut used_older) = (None, None);
         let random = values(
             &["figure 12", "figure 13"],
             &[1, 2, 4, 8, 16, 32, 62],
@@ -97,7 +101,13 @@ impl Measured {
         )
         .into_iter()
         .flat_map(|most| [(Wear::New, most), (Wear::Used, most)])
-        .map(|(wear, most)| Ok(((wear, most), world.tio_rand(scale, most, wear)?)))
+        .map(|(wear, most)| {
+            let used = match wear {
+                Wear::New => None,
+                Wear::Used => Some(worn(world, &world.phone, &mut used_phone)?),
+            };
+            Ok(((wear, most), world.tio_rand(scale, most, used)?))
+        })
         .collect::<Result<_, CardError>>()?;
         let real = [
             (GOOGLE_DRIVE, &mixes.google_drive),
@@ -111,8 +121,10 @@ impl Measured {
             .into_iter()
             .map(|groups| {
                 let groups = u64::from(groups);
-                let hybrid = world.flex(scale, &world.older, groups)?;
-                Ok((groups, (hybrid, world.flex(scale, &world.phone, groups)?)))
+                let (older, phone) = (&world.older, &world.phone);
+                let hybrid = world.flex(scale, (older, worn(world, older, &mut used_older)?), groups)?;
+                let page_map = world.flex(scale, (phone, worn(world, phone, &mut used_phone)?), groups)?;
+                Ok((groups, (hybrid, page_map)))
             })
             .collect::<Result<_, CardError>>()?;
         let queued = QUEUE_LOADS
@@ -139,6 +151,31 @@ impl Measured {
             queued,
         })
     }
+
+    /// The same measurements with each halt of packing counted, also of a single request, in place of those of packs. The
+    /// study does not say which one its tables 1 and 2 count.
+    #[must_use]
+    pub fn counting_attempts(&self) -> Self {
+        let mut counted = self.clone();
+        let of_packing = counted
+            .sequential
+            .values_mut()
+            .chain(counted.by_pack.values_mut())
+            .map(|outcome| &mut outcome.driver);
+        for driver in of_packing {
+            driver.halts_of_packs = driver.halts_of_attempts;
+            driver.packs = driver.halts_of_attempts.iter().sum();
+        }
+        counted
+    }
+}
+
+/// The used card, made by the first call.
+fn worn<'a>(world: &World, card: &CardFile, made: &'a mut Option<Card>) -> Result<&'a Card, CardError> {
+    if made.is_none() {
+        *made = Some(world.used(card)?);
+    }
+    Ok(made.as_ref().expect("it was just made"))
 }
 
 /// Names of the real loads.

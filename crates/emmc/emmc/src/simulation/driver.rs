@@ -1,11 +1,11 @@
 //! The driver of a run: fetches, gathers, starts and completes requests (see the parent module for its rules).
 
 use media::Nanos;
-use results::block_trace::{Operation, RequestFlags};
+use results::block_trace::Operation;
 
 use super::{DiscardMode, DriverMode, Event, Simulation, UnderWay, Wait};
 use crate::block::{Request, RequestId};
-use crate::command_log::{Codes, CommandLog, ERASE_TRIM, FLUSH_CACHE, Sent, erase_commands};
+use crate::command_log::{Codes, CommandLog, ERASE_TRIM, FLUSH_CACHE, Features, Sent, erase_commands};
 use crate::device::{Durability, Extent};
 use crate::outcome::between;
 use crate::packing::{gather, is_reliable};
@@ -117,21 +117,28 @@ impl Simulation {
         self.extents.clear();
         for id in requests {
             let request = self.queue.get(*id);
-            self.extents.push(extent(request));
+            self.extents.push(extent(request, self.features));
             if is_reliable(request) {
                 durability = Durability::Programmed;
             }
         }
-        let with_cmd23 = is_pack || first_sectors > 1 || durability == Durability::Programmed;
-        let mut interrupts = host.interrupts(with_cmd23);
+        // CMD23 is also the only one that carries a context.
+        let in_context = self.features.context_of(first).is_some();
+        let with_cmd23 = is_pack || first_sectors > 1 || durability == Durability::Programmed || in_context;
+        let interrupts = host.interrupts(with_cmd23);
         let mut begin = at;
         if is_pack && operation == Operation::Read {
             // The header of packed reads is a write of its own: CMD23 and CMD25 with one sector.
             let header = begin + host.cmd23() + Nanos(u64::from(host.command_ns));
             let (end, ready) = self.card.accept_header(header);
             begin = host.seen_ready(end, ready);
-            interrupts += host.interrupts(true);
+            let of_header = host.interrupts(true);
             self.driver.commands += 1;
+            self.driver.interrupts += u64::from(of_header);
+            let count = u16::try_from(requests.len()).unwrap_or(u16::MAX);
+            if let Some(log) = &mut self.log {
+                log.add_read_header(first, count, (at, begin), of_header);
+            }
         }
         let mut data_start = begin + Nanos(u64::from(host.command_ns));
         if with_cmd23 {
@@ -327,13 +334,12 @@ pub(super) fn durability_of(request: &Request) -> Durability {
     }
 }
 
-pub(super) fn extent(request: &Request) -> Extent {
-    let placement = if request.flags.contains(RequestFlags::META) {
-        Placement::Tagged
-    } else if request.context > 0 {
-        Placement::Context(request.context)
-    } else {
-        Placement::Common
+/// The sectors of a request, separated by what its command tells a card with these features.
+pub(super) fn extent(request: &Request, features: Features) -> Extent {
+    let placement = match features.context_of(request) {
+        _ if features.tags(request) => Placement::Tagged,
+        Some(context) => Placement::Context(context),
+        None => Placement::Common,
     };
     Extent {
         sector: request.sector,

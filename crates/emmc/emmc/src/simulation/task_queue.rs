@@ -153,7 +153,8 @@ impl Simulation {
         }
         let request = self.queue.get(id);
         let ready = if request.operation == Operation::Read {
-            self.card.begin_read_task(arrived, &extent(request))
+            self.card
+                .begin_read_task(arrived, &extent(request, self.features))
         } else {
             self.card.begin_write_task(arrived)
         };
@@ -184,12 +185,16 @@ impl Simulation {
         let answer = Nanos(u64::from(host.interrupt_ns) + u64::from(host.wake_ns));
         let request = self.queue.get(id);
         let (data_end, end) = if request.operation == Operation::Read {
-            let end = self.card.transfer_read_task(data_start, &extent(request));
+            let end = self
+                .card
+                .transfer_read_task(data_start, &extent(request, self.features));
             (end, end)
         } else {
-            let times = self
-                .card
-                .write_task(data_start, &extent(request), durability_of(request));
+            let times = self.card.write_task(
+                data_start,
+                &extent(request, self.features),
+                durability_of(request),
+            );
             (times.data_end, times.ready.max(times.data_end))
         };
         let slot = self.tasks_in_card.slot_of(id);

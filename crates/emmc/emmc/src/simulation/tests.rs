@@ -7,10 +7,11 @@ use results::block_trace::{Operation, RequestFlags};
 
 use super::*;
 use crate::block::SchedulerKind;
-use crate::packing::{Contiguity, Stop};
+use crate::card::PowerFile;
+use crate::packing::{Contiguity, PackReads, Stop};
 use crate::workload::{
-    DirectRules, JournalRules, Order, Pace, PostmarkRules, RandomFileRules, StreamRules, TracedBio, chain,
-    direct, postmark, random_files, replay, stream, write,
+    DirectRules, JournalRules, Order, Pace, PostmarkRules, RandomFileRules, ReaderRules, StreamRules,
+    TracedBio, background_reads, chain, direct, postmark, random_files, replay, stream, write,
 };
 
 /// Simple numbers. Host: command 1 us, interrupt 10, wake-up 20, CMD23 by interrupt, fetch 2, prepare 5, complete 3,
@@ -378,21 +379,34 @@ fn every_load(card_sectors: u64) -> Vec<(&'static str, Vec<Box<dyn Actor>>)> {
     });
     let mixed: Vec<Bio> = (0..200)
         .map(|n: u64| {
-            let operation = match n % 5 {
-                0 => Operation::Read,
+            let operation = match n % 6 {
+                0 | 4 => Operation::Read,
                 1 => Operation::Discard,
                 2 => Operation::Flush,
                 _ => Operation::Write,
+            };
+            let flags = match n % 4 {
+                0 => RequestFlags::META,
+                1 => RequestFlags::SYNC.with(RequestFlags::FUA),
+                _ => RequestFlags::default(),
             };
             let sectors = if operation == Operation::Flush {
                 0
             } else {
                 8 + n % 7 * 24
             };
-            Bio::plain(operation, n * 7919 % (card_sectors / 8 - 256) * 8, sectors)
+            Bio {
+                context: u8::try_from(n % 3).unwrap(),
+                flags: if operation == Operation::Write {
+                    flags
+                } else {
+                    NO_FLAGS
+                },
+                ..Bio::plain(operation, n * 7919 % (card_sectors / 8 - 256) * 8, sectors)
+            }
         })
         .collect();
-    let stream = stream(StreamRules {
+    let mut stream = stream(StreamRules {
         total_bytes: 12 << 20,
         start: 1 << 19,
         chunk_bytes: 4 << 20,
@@ -400,6 +414,13 @@ fn every_load(card_sectors: u64) -> Vec<(&'static str, Vec<Box<dyn Actor>>)> {
         dirty_bytes: 8 << 20,
         journal,
     });
+    stream.push(background_reads(ReaderRules {
+        every: Nanos::from_millis(3),
+        sectors: 32,
+        start: 0,
+        range: card_sectors,
+        seed: 1,
+    }));
     vec![
         ("tio-seq", stream),
         ("tio-rand", random),
@@ -415,23 +436,39 @@ fn every_load(card_sectors: u64) -> Vec<(&'static str, Vec<Box<dyn Actor>>)> {
     ]
 }
 
-/// `run` checks the invariants of the counters: this gives it all loads, cards, drivers and caches, on new and on used
-/// cards.
+/// Packs of anything, reads too.
+const PACK_ALL: PackRules = PackRules {
+    contiguity: Contiguity::Free,
+    reads: PackReads::Yes,
+    ..PackRules::PHONE
+};
+
+/// `run` checks the invariants of the counters: this gives it all loads, cards, drivers, caches and kinds of separation, on
+/// new and on used cards.
 #[test]
 fn counters_add_up_for_every_load_and_card() {
     for name in CardFile::preset_names() {
-        for (used, cache, driver) in [
-            (false, false, DriverMode::Packed(PackRules::PHONE)),
-            (true, false, DriverMode::Packed(PackRules::PHONE)),
-            (true, true, DriverMode::Packed(PackRules::OFF)),
-            (false, true, DriverMode::CommandQueue(8)),
-            (true, false, DriverMode::CommandQueue(32)),
+        for (used, cache, separates, driver) in [
+            (false, false, false, DriverMode::Packed(PackRules::PHONE)),
+            (true, false, false, DriverMode::Packed(PackRules::PHONE)),
+            (true, true, false, DriverMode::Packed(PackRules::OFF)),
+            (true, false, true, DriverMode::Packed(PACK_ALL)),
+            (false, true, false, DriverMode::CommandQueue(8)),
+            (true, false, true, DriverMode::CommandQueue(32)),
         ] {
             let mut setup = setup(SchedulerKind::Cfq, PackRules::PHONE);
             let mut card = CardFile::preset(name).unwrap();
             card.flash.capacity_bytes = 512 << 20;
-            card.flash.spare_permille = 150;
+            card.flash.spare_permille = if separates { 900 } else { 150 };
             card.controller.cache = cache;
+            card.controller.data_tag = separates;
+            card.controller.contexts = if separates { 2 } else { 0 };
+            card.power = Some(PowerFile {
+                read_mw: 20,
+                program_mw: 40,
+                erase_mw: 30,
+                standby_uw: 50,
+            });
             let sectors = card.flash.capacity_bytes / 512;
             setup.card = card;
             setup.driver = driver;
@@ -450,5 +487,31 @@ fn counters_add_up_for_every_load_and_card() {
                 assert!(most <= 100.0, "{name} {load} {driver:?}: {most}");
             }
         }
+    }
+}
+
+/// A run that is stopped in the middle: its counters add up as well.
+#[test]
+fn counters_of_an_interrupted_run_add_up() {
+    for driver in [
+        DriverMode::Packed(PackRules::PHONE),
+        DriverMode::Packed(PACK_ALL),
+        DriverMode::CommandQueue(32),
+    ] {
+        let mut setup = setup(SchedulerKind::Cfq, PackRules::PHONE);
+        setup.driver = driver;
+        let load = direct(DirectRules {
+            operation: Operation::Write,
+            order: Order::Random,
+            sectors: 8,
+            piece_sectors: 1024,
+            count: 100_000,
+            start: 0,
+            range: 1 << 18,
+            depth: 32,
+            seed: 1,
+        });
+        let (outcome, _) = Simulation::new(&setup, vec![load]).unwrap().run(|_| Continue::No);
+        assert!((1..100_000).contains(&outcome.writes.requests), "{driver:?}");
     }
 }

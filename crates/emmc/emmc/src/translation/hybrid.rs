@@ -262,6 +262,10 @@ impl Translation for Hybrid {
         }
     }
 
+    fn copied(&self) -> Box<dyn Translation> {
+        Box::new(self.clone())
+    }
+
     fn is_mapped(&self, unit: u32) -> bool {
         self.newest(unit).is_some()
     }

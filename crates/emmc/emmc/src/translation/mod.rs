@@ -150,6 +150,9 @@ pub trait Translation: Send {
     /// Discards units. Returns the end.
     fn forget(&mut self, flash: &mut Flash, first: u32, count: u32, ready: Nanos, how: Forget) -> Nanos;
 
+    /// A copy of the layer.
+    fn copied(&self) -> Box<dyn Translation>;
+
     /// Whether a unit has data.
     fn is_mapped(&self, unit: u32) -> bool;
 
@@ -174,4 +177,10 @@ pub trait Translation: Send {
     /// # Errors
     /// If the state does not suit this layer, which stays unchanged then.
     fn take_up(&mut self, geometry: &CardGeometry, kept: &Kept) -> Result<(), CardError>;
+}
+
+impl Clone for Box<dyn Translation> {
+    fn clone(&self) -> Self {
+        self.copied()
+    }
 }

@@ -364,6 +364,10 @@ impl Translation for PageMap {
         }
     }
 
+    fn copied(&self) -> Box<dyn Translation> {
+        Box::new(self.clone())
+    }
+
     fn is_mapped(&self, unit: u32) -> bool {
         self.map.get(index(unit)).is_some_and(|slot| *slot != NONE)
     }

@@ -71,6 +71,42 @@ fn a_context_is_in_the_argument_of_cmd23() {
     assert_eq!(numbers(&commands), expected);
 }
 
+/// One sector in a context: only CMD23 can say so. Metadata in a context is in that context on a card without data tag, and
+/// tagged too on one with it.
+#[test]
+fn the_context_of_one_sector_and_of_metadata_is_sent() {
+    let mut setup = setup(SchedulerKind::Noop, PackRules::OFF);
+    setup.card.controller.contexts = 2;
+    setup.card.flash.spare_permille = 500;
+    let load = |sectors, flags| {
+        let bio = Bio {
+            context: 2,
+            ..write(1000, sectors, flags)
+        };
+        bios(&[bio])
+    };
+    let (commands, _) = sent(&setup, load(1, NO_FLAGS));
+    assert_eq!(numbers(&commands), [(23, 0x0400_0001), (25, 1000)]);
+    let (commands, _) = sent(&setup, load(8, RequestFlags::META));
+    assert_eq!(numbers(&commands), [(23, 0x8400_0008), (25, 1000)]);
+    let request = |features| {
+        let mut queue = RequestQueue::new(setup.queue, 1);
+        let meta = Bio {
+            context: 2,
+            ..write(1000, 8, RequestFlags::META)
+        };
+        let id = queue.add(0, &meta, Nanos::ZERO).unwrap();
+        driver::extent(queue.get(id), features).placement
+    };
+    for (data_tag, contexts, expected) in [
+        (false, 2, Placement::Context(2)),
+        (true, 2, Placement::Tagged),
+        (false, 1, Placement::Common),
+    ] {
+        assert_eq!(request(Features { data_tag, contexts }), expected);
+    }
+}
+
 /// Three writes of 8, 8 and 1 sectors: CMD23 with 18 blocks (the header is one) and bit 30, and CMD25 to the first one.
 #[test]
 fn a_pack_carries_its_header() {
@@ -117,7 +153,8 @@ fn packed_reads_are_two_commands() {
     assert_eq!(numbers(&commands), expected);
     let header = commands[1].header.as_ref().expect("CMD25 transfers the header");
     assert_eq!(decode(header).unwrap().0, Direction::Read);
-    assert_eq!(traced, [(18, 0); 2]);
+    // In the order in which they were queued; commands of the driver have none, so the time at which they were sent.
+    assert_eq!(traced, [(18, 0), (18, 0), (25, 0)]);
 }
 
 /// CMD35 and CMD36 name the first and the last sector; CMD38 says 1 for TRIM and 3 for DISCARD. A flush is CMD6 on byte
