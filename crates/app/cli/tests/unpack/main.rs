@@ -6,6 +6,7 @@ mod controllers;
 mod ecc;
 #[path = "../../../../flash/nand/tests/ecc/encoder.rs"]
 mod encoder;
+mod large;
 mod parts;
 mod salvage;
 mod ubireader;

@@ -60,6 +60,8 @@ pub(super) struct Evidence {
     pub(super) gaps: Vec<Gap>,
     /// Last sequence number of the last commit, if known.
     pub(super) boundary: Option<u64>,
+    /// The log has the start of the last commit.
+    pub(super) has_start: bool,
     /// LEBs of the journal since the last commit, each with the offset at which it begins.
     pub(super) buds: BTreeMap<u32, u32>,
     /// Nodes taken in place of lost ones that are probably the same: key and unit.
@@ -135,6 +137,7 @@ impl Evidence {
             lost: Vec::new(),
             gaps,
             boundary: None,
+            has_start: start.is_some(),
             buds: BTreeMap::new(),
             moved: Vec::new(),
             is_renumbered,

@@ -39,8 +39,10 @@ pub enum Decision {
         /// Inodes, blocks and names that were decided in this way.
         nodes: u64,
     },
-    /// The end of the last commit is unknown.
+    /// The start of the last commit in the log is lost.
     Boundary,
+    /// The log leads to a LEB of the journal in which no node is left.
+    EmptyBud,
     /// The inode is lost; an older node of it gives owner, mode and times.
     OlderAttributes,
     /// The inode is lost, and nothing gives owner, mode and times.
@@ -100,7 +102,11 @@ impl fmt::Display for Decision {
                 first.0, last.0
             ),
             Self::Boundary => formatter.write_str(
-                "the log has no start of the last commit: the newest node of the index is taken as its end",
+                "the log has no start of the last commit: the newest node of the index is taken as its end, and files written \
+                 later may be as before",
+            ),
+            Self::EmptyBud => formatter.write_str(
+                "the log leads to this part of the journal, in which nothing is left, cut off or lost: files may be as before",
             ),
             Self::OlderAttributes => {
                 formatter.write_str("its attributes are lost: those of an older node are taken")

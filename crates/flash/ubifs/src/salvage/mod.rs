@@ -130,6 +130,10 @@ impl Salvage {
                 .any(|scar| scar.is_of_files && !(scar.is_last && may_be_torn));
         let sequence_max = sequence_max(&harvest);
         add_missing(&harvest, &evidence, sequence_max, &mut guesses);
+        add_empty_buds(&harvest, &evidence, may_be_torn, &mut guesses);
+        if master.is_some() && !evidence.has_start && may_be_torn {
+            guesses.add(None, Decision::Boundary, None);
+        }
         add_journal_losses(&harvest, &journal, may_be_torn, &mut losses);
         let mut resolver = Resolver {
             harvest: &harvest,
@@ -323,6 +327,11 @@ fn journal_lebs(harvest: &Harvest, evidence: &Evidence, units: Units) -> BTreeMa
 
 /// Counts the sequence numbers that are missing between the last commit and the last node of a file.
 fn add_missing(harvest: &Harvest, evidence: &Evidence, last: u64, guesses: &mut Guesses) {
+    // A reference is written when its LEB joins the journal: nodes before it are written, or lost.
+    let references = harvest.references.iter().map(|(sequence, _)| *sequence);
+    let last = references
+        .filter(|sequence| evidence.has_start && evidence.is_of_journal(*sequence))
+        .fold(last, u64::max);
     let Some(boundary) = evidence.boundary.filter(|boundary| *boundary < last) else {
         return;
     };
@@ -332,6 +341,22 @@ fn add_missing(harvest: &Harvest, evidence: &Evidence, last: u64, guesses: &mut 
     let nodes = (last - boundary).saturating_sub(found);
     if nodes > 0 {
         guesses.add(None, Decision::MissingNodes { nodes }, None);
+    }
+}
+
+/// Notes the parts of the journal in which nothing is left. The LEB of a part that does not begin at its start was written
+/// before the commit.
+fn add_empty_buds(harvest: &Harvest, evidence: &Evidence, may_be_torn: bool, guesses: &mut Guesses) {
+    for (leb, offset) in &evidence.buds {
+        let is_written = harvest.written.binary_search(leb).is_ok();
+        if !is_written && (may_be_torn || *offset > 0) {
+            let place = Place {
+                leb: *leb,
+                offset: *offset,
+                bytes: 0,
+            };
+            guesses.add(None, Decision::EmptyBud, Some(place));
+        }
     }
 }
 
@@ -377,7 +402,8 @@ fn left_out(harvest: &Harvest) -> Finding {
     }
 }
 
-/// One line for each part of the index that is lost.
+/// A line for each run of inodes in each part of the index that is lost. Inodes of which every node is proven are not
+/// named.
 fn add_gap_guesses(table: &Table, gaps: &[Gap], is_indexed: bool, guesses: &mut Guesses) {
     let whole = Gap {
         low: 0,
@@ -398,15 +424,70 @@ fn add_gap_guesses(table: &Table, gaps: &[Gap], is_indexed: bool, guesses: &mut 
         let rows = table.rows[from..]
             .iter()
             .take_while(|row| row.key.order() <= gap.high);
-        let guessed = rows.filter(|row| row.is_guess).map(|row| row.key.inode_number());
-        let (mut ends, mut nodes) = (None, 0);
-        for number in guessed {
-            nodes += 1;
-            ends = Some((ends.map_or(number, |(first, _)| first), number));
+        let mut runs = Runs {
+            open: None,
+            place: is_indexed.then_some(gap.place),
+            guesses,
+        };
+        // Other blocks of an inode at either end may have been in the gap.
+        let is_known = |number: InodeNumber| {
+            let at = table.rows.partition_point(|row| row.key.inode_number() < number);
+            table
+                .rows
+                .get(at)
+                .is_some_and(|row| row.key.inode_number() == number)
+        };
+        let ends =
+            [gap.low, gap.high].map(|order| InodeNumber(u32::try_from(order >> 32).unwrap_or(u32::MAX)));
+        let [first, last] = ends.map(|number| Some(number).filter(|number| is_known(*number)));
+        if let Some(first) = first {
+            runs.add(first, 0);
         }
-        if let Some((first, last)) = ends {
+        for (number, nodes) in guessed(rows) {
+            match nodes > 0 || Some(number) == first || Some(number) == last {
+                true => runs.add(number, nodes),
+                false => runs.close(),
+            }
+        }
+        if let Some(last) = last {
+            runs.add(last, 0);
+        }
+        runs.close();
+    }
+}
+
+/// The inodes of rows, ascending, each with the number of its rows that are guesses.
+fn guessed<'a>(rows: impl Iterator<Item = &'a table::Row>) -> impl Iterator<Item = (InodeNumber, u64)> {
+    let mut rows = rows.peekable();
+    std::iter::from_fn(move || {
+        let first = rows.next()?;
+        let number = first.key.inode_number();
+        let mut nodes = u64::from(first.is_guess);
+        while let Some(row) = rows.next_if(|row| row.key.inode_number() == number) {
+            nodes += u64::from(row.is_guess);
+        }
+        Some((number, nodes))
+    })
+}
+
+/// Joins inodes that follow each other to lines.
+struct Runs<'a> {
+    /// First and last inode, and number of nodes.
+    open: Option<(InodeNumber, InodeNumber, u64)>,
+    place: Option<Place>,
+    guesses: &'a mut Guesses,
+}
+
+impl Runs<'_> {
+    fn add(&mut self, number: InodeNumber, nodes: u64) {
+        let (first, _, before) = self.open.unwrap_or((number, number, 0));
+        self.open = Some((first, number, before + nodes));
+    }
+
+    fn close(&mut self) {
+        if let Some((first, last, nodes)) = self.open.take() {
             let decision = Decision::NewestNodes { first, last, nodes };
-            guesses.add(None, decision, is_indexed.then_some(gap.place));
+            self.guesses.add(None, decision, self.place);
         }
     }
 }

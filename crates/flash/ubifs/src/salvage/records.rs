@@ -198,6 +198,8 @@ pub(super) struct Harvest {
     pub(super) others: Vec<u64>,
     /// LEBs or parts of them that the volume can't read.
     pub(super) unreadable: Vec<Finding>,
+    /// LEBs with at least one good node.
+    pub(super) written: Vec<u32>,
     /// Nodes beyond the limit of memory.
     pub(super) left_out: u64,
     pub(super) bytes: usize,
@@ -393,6 +395,7 @@ impl Harvest {
         self.others.append(&mut other.others);
         self.superblock = self.superblock.take().or(other.superblock);
         self.unreadable.append(&mut other.unreadable);
+        self.written.append(&mut other.written);
         self.left_out += other.left_out;
         self.bytes += other.bytes;
     }
@@ -416,6 +419,7 @@ impl Harvest {
         self.scars.sort_unstable_by_key(|scar| scar.place);
         self.tails.sort_unstable_by_key(|tail| tail.units);
         self.starts.sort_unstable();
+        self.written.sort_unstable();
         self.masters
             .sort_by_key(|(sequence, place, _)| (*sequence, *place));
         self.unreadable.sort_by_key(|finding| finding.place);

@@ -124,6 +124,7 @@ impl<'a> Scanner<'a> {
         };
         let scars = self.harvest.scars.len();
         let mut is_of_files = false;
+        let mut has_nodes = false;
         let mut group: Option<usize> = None;
         let mut offset = 0;
         let mut budget = raw.len().saturating_mul(CHECKS_PER_BYTE);
@@ -135,6 +136,7 @@ impl<'a> Scanner<'a> {
             }
             match check(rest) {
                 Ok(header) if header.kind == NodeKind::Padding => {
+                    has_nodes = true;
                     offset += padding_node(rest, &header);
                 }
                 Ok(header) => {
@@ -147,6 +149,7 @@ impl<'a> Scanner<'a> {
                     self.harvest
                         .add(node, &header, place, unit_at(first, offset), self.memory_bytes);
                     is_of_files |= is_of_main_area(header.kind);
+                    has_nodes = true;
                     group = match header.group {
                         Group::Inside => group.or(Some(offset)),
                         Group::None | Group::Last => None,
@@ -169,6 +172,9 @@ impl<'a> Scanner<'a> {
                     offset = next;
                 }
             }
+        }
+        if has_nodes {
+            self.harvest.written.push(leb);
         }
         let is_torn = end_defect.is_none_or(|(at, defect)| self.is_torn(raw, at, &defect));
         if let Some(start) = group.filter(|_| is_torn) {

@@ -73,12 +73,20 @@ fn told_by<'a>(salvage: &'a Salvage) -> impl Fn(InodeNumber) -> bool + 'a {
     move |inode| inodes.contains(&inode) || ranges.iter().any(|range| range.contains(&inode))
 }
 
+/// Whether a guess is about nodes that a power cut, or the damage, cut off.
+fn is_about_cuts(decision: &Decision) -> bool {
+    matches!(
+        decision,
+        Decision::MissingNodes { .. } | Decision::Unfinished | Decision::EmptyBud
+    )
+}
+
 fn is_journal_told(salvage: &Salvage) -> bool {
     let lost = salvage.losses().iter();
     let mut lost = lost.filter(|finding| finding.subject != Subject::Index);
-    let missing =
-        |decision: &Decision| matches!(decision, Decision::MissingNodes { .. } | Decision::Unfinished);
-    lost.next().is_some() || salvage.guesses().iter().any(|guess| missing(&guess.decision))
+    let mut guesses = salvage.guesses().iter();
+    lost.next().is_some()
+        || guesses.any(|guess| is_about_cuts(&guess.decision) || guess.decision == Decision::Boundary)
 }
 
 /// Files by inode and line, wherever they are.
@@ -181,12 +189,10 @@ fn a_sound_volume_is_salvaged_exactly_as_it_is_read() {
             .filter(|path| !oracle.files.contains_key(*path))
             .collect();
         assert!(more.is_empty(), "seed {seed} {:?}: {more:?}", made.end);
-        let about_cuts =
-            |decision: &Decision| matches!(decision, Decision::MissingNodes { .. } | Decision::Unfinished);
         let guesses: Vec<_> = salvaged
             .guesses()
             .iter()
-            .filter(|guess| made.end == generator::End::Unmounted || !about_cuts(&guess.decision))
+            .filter(|guess| made.end == generator::End::Unmounted || !is_about_cuts(&guess.decision))
             .collect();
         assert!(guesses.is_empty(), "seed {seed} {:?}: {guesses:?}", made.end);
         assert!(
@@ -224,8 +230,15 @@ fn lebs_in_another_order_give_the_same_files() {
             }
         }
     }
+    print_shuffled(all, wrong.len());
     // Between two leaves of the index nothing says that a block was truncated.
-    assert!(wrong.len() * 50 <= all, "{} of {all}: {wrong:?}", wrong.len());
+    assert!(wrong.len() * 100 <= all, "{} of {all}: {wrong:?}", wrong.len());
+}
+
+/// Prints the results.
+#[expect(clippy::print_stderr, reason = "the figures of a long run are what it is for")]
+fn print_shuffled(all: usize, wrong: usize) {
+    eprintln!("{all} files of volumes with LEBs in another order, wrong and reported: {wrong}");
 }
 
 /// Inodes that have a node with links on the medium.
@@ -291,14 +304,14 @@ fn deleted_files_are_listed_and_whole_ones_have_their_content() {
             }
         }
     }
-    print_deleted(remaining, whole, &wrong);
+    print_deleted(remaining, whole, other_names, &wrong);
     assert!(
         remaining > 50 && whole * 4 > remaining,
         "{whole} of {remaining} whole"
     );
     // The last one of several names is known only if its removal is left.
     assert!(
-        other_names * 20 <= remaining,
+        other_names * 100 <= remaining,
         "{other_names} of {remaining} have another name"
     );
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -306,9 +319,9 @@ fn deleted_files_are_listed_and_whole_ones_have_their_content() {
 
 /// Prints the results.
 #[expect(clippy::print_stderr, reason = "the figures of a long run are what it is for")]
-fn print_deleted(remaining: usize, whole: usize, wrong: &[String]) {
+fn print_deleted(remaining: usize, whole: usize, other_names: usize, wrong: &[String]) {
     eprintln!(
-        "{remaining} deleted files listed, {whole} whole, of them wrong: {}",
+        "{remaining} deleted files listed, {other_names} under another name, {whole} whole, of them wrong: {}",
         wrong.len()
     );
 }
