@@ -104,7 +104,7 @@ impl Tree {
     /// Opens the file system of a volume.
     ///
     /// # Errors
-    /// If nothing of it can be read; [`Self::salvage`] may get more then.
+    /// If it can't be read at all; [`Self::salvage`] may get more then.
     pub fn open(volume: Arc<dyn Volume>, keys: Vec<MasterKey>) -> Result<Self, Failure> {
         let name = volume.name();
         let opened = open_ubifs(volume, OpenOptions::standard())

@@ -67,9 +67,9 @@ class Blocks:
 
     #: With a LEB, also of internal volumes.
     used: int
-    #: Of the layout volume.
+    #: Blocks of the layout volume.
     layout: int
-    #: Of other internal volumes.
+    #: Blocks of other internal volumes.
     internal: int
     #: With an erase counter only.
     free: int
