@@ -101,12 +101,7 @@ pub(crate) fn gather<N: Nand>(
     let mut unfinished = match is_enough {
         true => unfinished.pop(),
         false => {
-            failed.extend(unfinished.into_iter().map(|one| ArrayError::Identity {
-                device: one.found.device,
-                source: IdentityError::Unfinished {
-                    name: one.found.identity.name_of_rebuild(),
-                },
-            }));
+            failed.extend(unfinished.into_iter().map(of_unfinished));
             None
         }
     };
@@ -116,6 +111,11 @@ pub(crate) fn gather<N: Nand>(
     }
     let members: Vec<(usize, &Found)> = present.iter().map(|one| (one.given, &one.found)).collect();
     let missing = check_membership(&members, given_devices)?;
+    if missing.is_none() {
+        // Without a member missing, the device has no place in the array.
+        let error = why.take().or_else(|| unfinished.take().map(of_unfinished));
+        error.map_or(Ok(()), Err)?;
+    }
     let mut absent = missing.map(|place| Absent {
         place: index(place),
         why: match (why.take(), &unfinished) {
@@ -172,6 +172,16 @@ pub(crate) fn gather<N: Nand>(
         outdated,
         history,
     })
+}
+
+/// The error about a new member whose rebuild is not finished, and which the array can't take.
+fn of_unfinished<N>(one: Present<N>) -> ArrayError {
+    ArrayError::Identity {
+        device: one.found.device,
+        source: IdentityError::Unfinished {
+            name: one.found.identity.name_of_rebuild(),
+        },
+    }
 }
 
 /// Refuses to adopt members that are not there.

@@ -226,7 +226,10 @@ pub(crate) fn open<N: Nand + 'static>(
         })
         .collect();
     let mut resolution = resolve(&mut members, lebs, &history, parity)?;
-    if let (Parity::Complete, [place]) = (parity, adopted) {
+    // A place may be given several times.
+    if let (Parity::Complete, Some(place)) = (parity, adopted.first())
+        && adopted.iter().all(|other| other == place)
+    {
         return Err(ArrayError::RebuildInstead {
             label: identity.label,
             place: *place,

@@ -96,8 +96,9 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
     }
 
     /// After a power cut, makes the parity of the last row of a LEB match its readable pages: that row may be torn, all
-    /// rows above it are complete. Changes only the parity page, or an unreadable page if all others of its row were
-    /// written.
+    /// rows above it are complete. Changes only the parity page, or a page that is unreadable or erased if all others of
+    /// its row were written: a row that was acknowledged lacks an erased page if its block is an older copy, and otherwise
+    /// either content of the page is right.
     fn complete_last_row(&self, rotation: &Rotation, leb: Leb) -> Result<(), VolumeError> {
         let rows = self.geometry.leb_bytes / rotation.row_bytes();
         let is_blank = |page: &Vec<u8>| page.iter().all(|byte| *byte == 0xFF);
@@ -124,7 +125,11 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
                 if fitting == row.pages[parity] {
                     return Ok(());
                 }
-                parity
+                let mut blank = (0..row.pages.len()).filter(|member| is_blank(&row.pages[*member]));
+                match (blank.next(), blank.next()) {
+                    (Some(erased), None) => erased,
+                    _ => parity,
+                }
             }
             [member] if member == parity || !others(member).any(is_blank) => member,
             _ => return Ok(()),
@@ -132,6 +137,8 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
         let mut all = (0..number)
             .map(|row| self.read_row(rotation, leb, row))
             .collect::<Result<Vec<_>, _>>()?;
+        // An older copy of a block lacks pages of several rows.
+        all.iter_mut().for_each(Row::distrust_erased_pages);
         let fitting = missing_page(others(member).map(|page| &page[..]), index(rotation.page_bytes()));
         let mut last = row.pages.clone();
         last[member] = fitting;

@@ -367,11 +367,27 @@ fn the_one_member_that_is_refused_is_rebuilt_and_not_adopted() {
     let mut mixed = on_supply(&taken(&chips), &supply);
     mixed[1] = on_supply(&older, &supply).remove(1);
     let options = ubi::AttachOptions::linux(Access::ReadWrite);
-    let error = array::adopt(mixed, &[1], options, Execution::Inline).expect_err("refused");
-    assert!(
-        matches!(error, ArrayError::RebuildInstead { place: 1, .. }),
-        "{error}"
-    );
+    // Regression: named twice, it was adopted.
+    for adopted in [&[1][..], &[1, 1]] {
+        let error = array::adopt(mixed.clone(), adopted, options, Execution::Inline).expect_err("refused");
+        assert!(
+            matches!(error, ArrayError::RebuildInstead { place: 1, .. }),
+            "{error}"
+        );
+    }
+    assert_eq!(supply.writes(), 0, "a refused array was written to");
+}
+
+/// Regression: the array was used, and nobody said that it has no place for the device.
+#[test]
+fn a_device_more_than_the_array_has_members_is_refused() {
+    let supply = PowerSupply::new();
+    let mut chips = on_supply(&filled(3), &supply);
+    chips.extend(on_supply(&blank_chips(4)[3..], &supply));
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let error = try_open(&chips, access).expect_err("refused");
+        assert!(matches!(error, ArrayError::Attach(_)), "{error}");
+    }
     assert_eq!(supply.writes(), 0, "a refused array was written to");
 }
 
@@ -497,42 +513,61 @@ fn members_of_two_uses_without_a_member_each_make_no_array() {
 /// A LEB's block is replaced by its content before pages were added: these read as erased, without an error.
 #[test]
 fn pages_that_an_older_copy_of_a_block_lacks_follow_from_the_others() {
+    for member in 0..4 {
+        follow_from_the_others(member, true);
+    }
+}
+
+/// Regression: the parity of the last row was rewritten for the erased page, so that acknowledged data was lost.
+#[test]
+fn pages_that_an_older_copy_of_a_block_lacks_follow_from_the_others_after_a_power_cut() {
+    for member in 0..4 {
+        follow_from_the_others(member, false);
+    }
+}
+
+fn follow_from_the_others(member: usize, closed: bool) {
     let members = 4;
     let row = row_bytes(members);
-    for member in 0..members {
-        let chips = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
-        let array = open(&chips);
-        let leb = Leb(3);
-        array.volume().write(leb, 0, &vec![0x11; 2 * row]).expect("room");
+    let chips = on_supply(&formatted(members, Redundancy::Parity), &PowerSupply::new());
+    let array = open(&chips);
+    let leb = Leb(3);
+    array.volume().write(leb, 0, &vec![0x11; 2 * row]).expect("room");
+    array.close().expect("nothing fails");
+    drop(array);
+    let older = taken(&chips);
+    let array = open(&chips);
+    let offset = u32::try_from(2 * row).expect("small");
+    array
+        .volume()
+        .write(leb, offset, &vec![0x22; 3 * row])
+        .expect("room");
+    if closed {
         array.close().expect("nothing fails");
-        drop(array);
-        let older = taken(&chips);
-        let array = open(&chips);
-        let offset = u32::try_from(2 * row).expect("small");
-        array
-            .volume()
-            .write(leb, offset, &vec![0x22; 3 * row])
-            .expect("room");
-        array.close().expect("nothing fails");
-        let peb = array.devices()[member].mapping(VolumeId(0))[3].expect("mapped");
-        drop(array);
-        let mut images = taken(&chips);
-        crate::support::copy_block(&older[member], &mut images[member], peb);
-        let expected = [vec![0x11; 2 * row], vec![0x22; 3 * row], vec![0xFF; row]].concat();
-        let chips = on_supply(&images, &PowerSupply::new());
-        let array = open(&chips);
-        assert!(read(&array, 3) == expected, "member {member}");
-        let mended = array.volume().mend(leb).expect("it follows from the others");
-        assert_eq!(mended.mended.len(), 1, "member {member}: {mended:?}");
-        drop(array);
-        let other = without(
-            &chips,
-            (member + 1) % members,
-            Gone::NotGiven,
-            &[],
-            &PowerSupply::new(),
-        );
-        let array = try_open(&other, Access::ReadOnly).expect("attached");
-        assert!(read(&array, 3) == expected, "member {member} was not mended");
     }
+    let peb = array.devices()[member].mapping(VolumeId(0))[3].expect("mapped");
+    drop(array);
+    let mut images = taken(&chips);
+    crate::support::copy_block(&older[member], &mut images[member], peb);
+    let expected = [vec![0x11; 2 * row], vec![0x22; 3 * row], vec![0xFF; row]].concat();
+    let chips = on_supply(&images, &PowerSupply::new());
+    let array = open(&chips);
+    assert!(read(&array, 3) == expected, "member {member}");
+    let mended = array.volume().mend(leb).expect("it follows from the others");
+    // After a power cut, the opening has mended it.
+    assert_eq!(
+        mended.mended.len(),
+        usize::from(closed),
+        "member {member}: {mended:?}"
+    );
+    drop(array);
+    let other = without(
+        &chips,
+        (member + 1) % members,
+        Gone::NotGiven,
+        &[],
+        &PowerSupply::new(),
+    );
+    let array = try_open(&other, Access::ReadOnly).expect("attached");
+    assert!(read(&array, 3) == expected, "member {member} was not mended");
 }

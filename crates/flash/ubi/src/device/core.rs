@@ -260,12 +260,33 @@ impl<N: Nand> Core<N> {
         }
         match self.nand.program(peb, self.layout.data_offset() + offset, data) {
             Ok(()) => Ok(()),
-            Err(error) if error.is_block_failure() => self.rescue(volume, leb, peb, offset, data),
+            Err(error) if error.is_block_failure() => {
+                self.rescue(volume, leb, peb, offset, data)?;
+                // Already queued for its erase; torture it, too.
+                self.pebs.set_state(peb, PebState::Torture);
+                Ok(())
+            }
+            // Power went, or the process ended, as the program of this page began: nothing of it can be read.
+            Err(NandError::NotErased { .. }) if self.is_blank_from(peb, offset)? => {
+                self.rescue(volume, leb, peb, offset, data)
+            }
             Err(error) => Err(self.fatal(error)),
         }
     }
 
-    /// A program failed in a block with data: writes the existing data and the new data to another block.
+    /// Whether a block reads as erased from an offset in its data area on.
+    fn is_blank_from(&mut self, peb: Peb, offset: u32) -> Result<bool, Trouble> {
+        let mut page = vec![0; index(self.layout.min_io_bytes())];
+        for at in (offset..self.layout.leb_bytes()).step_by(page.len()) {
+            let report = retry::read(&mut self.nand, peb, self.layout.data_offset() + at, &mut page)?;
+            if !report.is_correct() || page.iter().any(|byte| *byte != 0xFF) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A block with data takes no more: writes the existing data and the new data to another block.
     fn rescue(
         &mut self,
         volume: u32,
@@ -291,8 +312,6 @@ impl<N: Nand> Core<N> {
         let header = self.copied_header(volume, leb, old.generation, &whole);
         let fresh = self.write_fresh(header, 0, &whole)?;
         self.assign(volume, leb, fresh);
-        // Already queued for its erase; torture it, too.
-        self.pebs.set_state(failed, PebState::Torture);
         Ok(())
     }
 

@@ -225,6 +225,44 @@ fn a_chip_that_wears_out_keeps_its_data_and_goes_read_only_with_a_reason() {
     }
 }
 
+/// Regression: the device became read-only, and a file system on it could not be mounted for writing after a kill.
+#[test]
+fn a_page_that_a_power_cut_used_up_and_left_blank_is_written_elsewhere() {
+    let chip = chip(FaultModel::none());
+    let (ubi, volume) = formatted(&chip, 8);
+    volume.write(Leb(2), 0, &[0x42; 512]).unwrap();
+    let supply = chip.lock().unwrap().supply().clone();
+    supply.cut_at_write(supply.writes(), CutPoint::Partway(3));
+    let mut data = [0x43; 512];
+    data[..3].fill(0xFF);
+    volume.write(Leb(2), 512, &data).expect_err("power goes");
+    supply.power_on();
+    drop((volume, ubi));
+    let attach = || {
+        let scanned = scan(Arc::clone(&chip), AttachOptions::linux(Access::ReadWrite)).unwrap();
+        scanned.attach().unwrap()
+    };
+    let ubi = attach();
+    let volume = ubi.open(VolumeId(0)).unwrap();
+    let mut read = [0; 1024];
+    volume.read(Leb(2), 0, &mut read).unwrap();
+    assert_eq!(
+        read,
+        [[0x42; 512], [0xFF; 512]].concat()[..],
+        "the page is not blank"
+    );
+    volume.write(Leb(2), 512, &data).expect("another block takes it");
+    // A page with data is protected as before.
+    volume
+        .write(Leb(2), 0, &[0x44; 512])
+        .expect_err("it is written already");
+    drop((volume, ubi));
+    let ubi = attach();
+    ubi.open(VolumeId(0)).unwrap().read(Leb(2), 0, &mut read).unwrap();
+    assert_eq!(read, [[0x42; 512], data].concat()[..]);
+    assert_eq!(ubi.summary().bad_blocks, 0);
+}
+
 /// On chips with paired pages UBI cannot keep all acknowledged data, which is why Linux refuses them; it must at
 /// least report the loss.
 #[test]
