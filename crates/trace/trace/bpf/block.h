@@ -56,11 +56,16 @@ static __always_inline void own_bio(struct walk *walk, struct bio *bio)
             run->kind = RUN_BTRFS;
             run->offset = BPF_CORE_READ(own, file_offset);
             struct inode *own_inode = (void *)inode + bpf_core_field_offset(struct btrfs_inode, vfs_inode);
+            /* Compressed data has pages of its own, in no file's cache. */
+            u64 mapping = first_mapping(walk);
+            bool is_direct = mapping && mapping != (u64)BPF_CORE_READ(own_inode, i_mapping);
+            if (is_direct)
+                run->kind = RUN_DIRECT;
             u64 entry = 0;
-            if (!walk->writes && BPF_CORE_READ(own_inode, i_nlink) > 1)
+            if ((is_direct || !walk->writes) && BPF_CORE_READ(own_inode, i_nlink) > 1)
                 entry = called_entry((u64)own_inode);
             identify_named(own_inode, run, entry);
-            if (walk->writes)
+            if (walk->writes && !is_direct)
                 flag_mappings(own_inode, run);
             return;
         }
@@ -179,9 +184,10 @@ struct slot {
     u64 bio;                /* the first one */
 };
 
-#define SLOTS 32768
+/* 8 devices with 16 queues each. */
+#define SLOTS 131072
 #define TAGS_PER_QUEUE 1024
-#define SLOTS_PER_DEVICE 8191
+#define SLOTS_PER_DEVICE 16384
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -195,7 +201,8 @@ static __always_inline struct slot *slot_of(struct request *request, int place, 
     /* With a scheduler, the request belongs to the scheduler's tag. */
     u32 tag = request->internal_tag >= 0 ? request->internal_tag : request->tag;
     u32 queue = request->mq_hctx ? request->mq_hctx->queue_num : 0;
-    u32 index = ((u32)place * SLOTS_PER_DEVICE + queue * TAGS_PER_QUEUE + tag) & (SLOTS - 1);
+    u32 in_device = (queue * TAGS_PER_QUEUE + tag) & (SLOTS_PER_DEVICE - 1);
+    u32 index = ((u32)place * SLOTS_PER_DEVICE + in_device) & (SLOTS - 1);
     *hardware_queue = queue;
     return bpf_map_lookup_elem(&slots, &index);
 }

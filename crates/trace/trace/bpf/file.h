@@ -139,6 +139,23 @@ static __always_inline u64 entry_of_descriptor(struct inode *inode, u64 number)
     return (u64)BPF_CORE_READ((struct file *)file, f_path.dentry);
 }
 
+/* Number of the system call that a thread of a program is in, by its registers; negative: it is in none. */
+static __always_inline s64 call_of(void *registers)
+{
+    if (bpf_core_field_exists(struct pt_regs___x86, orig_ax))
+        return (s64)BPF_CORE_READ((struct pt_regs___x86 *)registers, orig_ax);
+    if (bpf_core_field_exists(struct pt_regs___arm64, syscallno))
+        return BPF_CORE_READ((struct pt_regs___arm64 *)registers, syscallno);
+    return 0;
+}
+
+/* Whether the running thread is in a system call, or is the kernel's. Else a fault of its own memory has stopped it. */
+static __attribute__((noinline)) bool is_in_call(void)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    return task->flags & (PF_KTHREAD | PF_WORKERS) || call_of((void *)bpf_task_pt_regs(task)) >= 0;
+}
+
 /* The name by which the running thread's system call works on this inode: that of the descriptor which the call was given.
  * 0: it is in no such call, or was given descriptors of two names. */
 static __attribute__((noinline)) u64 called_entry(u64 address)
@@ -149,16 +166,14 @@ static __attribute__((noinline)) u64 called_entry(u64 address)
         return 0;
     void *registers = (void *)bpf_task_pt_regs(task);
     u64 arguments[CALL_ARGUMENTS] = {};
-    s64 call = -1;
+    s64 call = call_of(registers);
     if (bpf_core_field_exists(struct pt_regs___x86, orig_ax)) {
         struct pt_regs___x86 *own = registers;
-        call = BPF_CORE_READ(own, orig_ax);
         arguments[0] = BPF_CORE_READ(own, di);
         arguments[1] = BPF_CORE_READ(own, si);
         arguments[2] = BPF_CORE_READ(own, dx);
     } else if (bpf_core_field_exists(struct pt_regs___arm64, syscallno)) {
         struct pt_regs___arm64 *own = registers;
-        call = BPF_CORE_READ(own, syscallno);
         bpf_core_read(arguments, sizeof(arguments), &own->regs);
     }
     if (call < 0 || call >= MAX_CALLS)

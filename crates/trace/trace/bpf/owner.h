@@ -162,6 +162,18 @@ struct vector {
     u32 offset;
 };
 
+/* The mapping of the first page of a bio, with the bits that mark anonymous memory. */
+static __always_inline u64 first_mapping(struct walk *walk)
+{
+    struct vector raw;
+    u64 place = walk->vectors + (u64)walk->index * sizeof(raw);
+    if (bpf_probe_read_kernel(&raw, sizeof(raw), (void *)place))
+        return 0;
+    u64 offset = (u64)raw.offset + walk->done;
+    u64 page = raw.page + (offset >> PAGE_SHIFT) * bpf_core_type_size(struct page);
+    return (u64)BPF_CORE_READ(folio_of(page), mapping);
+}
+
 /* One step: the part of a vector that lies in one folio. */
 static long step(u64 unused, struct walk *walk)
 {

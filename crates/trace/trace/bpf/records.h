@@ -158,6 +158,14 @@ struct process_record {
     char comm[16];
 };
 
+/* How a process made a range of a file dirty. */
+enum dirtied_by {
+    BY_CALL = 0,            /* a write call copied to it */
+    IN_CALL = 1,            /* a folio, in a call that is not known to have copied to it */
+    BY_STORE = 2,           /* a folio, by a store to mapped memory */
+    BY_CALL_TO_COME = 3,    /* a write call is about to copy to it, and may fail before its end */
+};
+
 struct writer_record {
     u32 kind;
     u32 file_system;
@@ -167,7 +175,7 @@ struct writer_record {
     u64 bytes;
     u32 generation;
     u8 by_kernel;
-    u8 mapped;              /* dirtied without a write call that was seen */
+    u8 by;                  /* enum dirtied_by */
     u16 mappings;           /* of the file for stores, at most 2 */
     u64 dentry;             /* the name written through; 0: not known */
     struct process_reference process;

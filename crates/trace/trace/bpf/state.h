@@ -130,7 +130,7 @@ struct last_write {
     u64 time;
     u32 tid;
     u32 generation;
-    u64 mapped;             /* not by a call: of such a range user space takes a part alone */
+    u64 by;                 /* enum dirtied_by; BY_CALL for both kinds of calls */
 };
 
 /* inode -> the dirty range that was sent last; forgotten when the inode is written to the device. */

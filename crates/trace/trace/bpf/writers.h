@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
  * Who makes pages dirty: by write calls where the file system has a tracepoint for them, else by the page cache's own.
+ * ext4 and f2fs tell of each copied part, XFS of a whole call before it copies.
  *
  * A large folio is made dirty once, however many processes write to it; so what counts is the range of each call. A
  * range that the same thread told of just before is not sent again.
@@ -10,7 +11,7 @@
 
 #define TELL_AGAIN_NS 1000000000ULL
 
-static __always_inline void tell_writer(struct inode *inode, u64 position, u64 bytes, bool mapped)
+static __always_inline void tell_writer(struct inode *inode, u64 position, u64 bytes, u8 by)
 {
     u64 key = (u64)inode;
     u64 now = bpf_ktime_get_ns();
@@ -21,11 +22,11 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
         .time = now,
         .tid = tid,
         .generation = BPF_CORE_READ(inode, i_generation),
-        .mapped = mapped,
+        .by = by == BY_CALL_TO_COME ? BY_CALL : by,
     };
     struct last_write *before = bpf_map_lookup_elem(&last_writes, &key);
     if (before && before->tid == tid && before->generation == range.generation && before->first <= range.first &&
-        before->last >= range.last && before->mapped <= range.mapped && now - before->time < TELL_AGAIN_NS)
+        before->last >= range.last && before->by <= range.by && now - before->time < TELL_AGAIN_NS)
         return;
     struct run who = {};
     identify(inode, &who);
@@ -43,7 +44,7 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
     record->bytes = bytes;
     record->generation = who.generation;
     record->by_kernel = current_is_kernel();
-    record->mapped = mapped;
+    record->by = by;
     record->mappings = mappings_of(inode);
     record->dentry = entry;
     record->process = process;
@@ -51,30 +52,38 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
     bpf_map_update_elem(&last_writes, &key, &range, BPF_ANY);
 }
 
-static __always_inline void write_call(struct inode *inode, u64 position, u64 bytes)
+static __always_inline void write_call(struct inode *inode, u64 position, u64 bytes, u8 by)
 {
-    if (is_traced_super(BPF_CORE_READ(inode, i_sb)))
-        tell_writer(inode, position, bytes, false);
+    if (bytes && is_traced_super(BPF_CORE_READ(inode, i_sb)))
+        tell_writer(inode, position, bytes, by);
 }
 
-SEC("tp_btf/ext4_write_begin")
-int BPF_PROG(ext4_write, struct inode *inode, s64 position, u32 bytes)
+/* The folio is locked and not dirty yet by this call. */
+SEC("tp_btf/ext4_write_end")
+int BPF_PROG(ext4_write, struct inode *inode, s64 position, u32 bytes, u32 copied)
 {
-    write_call(inode, position, bytes);
+    write_call(inode, position, copied, BY_CALL);
     return 0;
 }
 
-SEC("tp_btf/ext4_da_write_begin")
-int BPF_PROG(ext4_delayed_write, struct inode *inode, s64 position, u32 bytes)
+SEC("tp_btf/ext4_da_write_end")
+int BPF_PROG(ext4_delayed_write, struct inode *inode, s64 position, u32 bytes, u32 copied)
 {
-    write_call(inode, position, bytes);
+    write_call(inode, position, copied, BY_CALL);
     return 0;
 }
 
-SEC("tp_btf/f2fs_write_begin")
-int BPF_PROG(f2fs_write, struct inode *inode, s64 position, u32 bytes)
+SEC("tp_btf/ext4_journalled_write_end")
+int BPF_PROG(ext4_journalled_write, struct inode *inode, s64 position, u32 bytes, u32 copied)
 {
-    write_call(inode, position, bytes);
+    write_call(inode, position, copied, BY_CALL);
+    return 0;
+}
+
+SEC("tp_btf/f2fs_write_end")
+int BPF_PROG(f2fs_write, struct inode *inode, s64 position, u32 bytes, u32 copied)
+{
+    write_call(inode, position, copied, BY_CALL);
     return 0;
 }
 
@@ -82,7 +91,7 @@ SEC("tp_btf/xfs_file_buffered_write")
 int BPF_PROG(xfs_write, struct kiocb *control, struct iov_iter *data)
 {
     struct inode *inode = BPF_CORE_READ(control, ki_filp, f_inode);
-    write_call(inode, BPF_CORE_READ(control, ki_pos), BPF_CORE_READ(data, count));
+    write_call(inode, BPF_CORE_READ(control, ki_pos), BPF_CORE_READ(data, count), BY_CALL_TO_COME);
     return 0;
 }
 
@@ -96,7 +105,8 @@ static __always_inline void dirty(struct folio *folio, struct address_space *map
     if (!is_traced_super(BPF_CORE_READ(inode, i_sb)))
         return;
     u64 head = (u64)folio;
-    tell_writer(inode, (u64)BPF_CORE_READ(folio, index) << PAGE_SHIFT, pages_of(folio, head) << PAGE_SHIFT, true);
+    tell_writer(inode, (u64)BPF_CORE_READ(folio, index) << PAGE_SHIFT, pages_of(folio, head) << PAGE_SHIFT,
+                is_in_call() ? IN_CALL : BY_STORE);
 }
 
 SEC("tp_btf/writeback_dirty_folio")

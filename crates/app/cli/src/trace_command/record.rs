@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use results::block_trace::{BlockClass, Operation, Request};
 use serde::Serialize;
-use trace::block::{CaptureSpec, Captured, ItemOrder};
+use trace::block::{CaptureSpec, Captured, CommandOutput, ItemOrder};
 
 use super::capture_arguments::CaptureArguments;
 use super::record_file::RecordFile;
@@ -72,6 +72,10 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
         count_calls: !arguments.no_calls,
         driver_commands: !arguments.no_driver,
         command: arguments.command.clone(),
+        command_output: match arguments.output.as_deref().map(Path::as_os_str) {
+            Some(output) if output == "-" => CommandOutput::StandardError,
+            _ => CommandOutput::Inherited,
+        },
         duration: arguments.duration,
         sync_at_end: arguments.sync,
         order: ItemOrder::ByTime,

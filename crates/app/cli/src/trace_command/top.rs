@@ -11,7 +11,7 @@ use programs::stop_on_signals;
 use results::block_trace::{Event, Request};
 use results::{nearest_f64, shown};
 use serde_json::json;
-use trace::block::{CaptureSpec, ItemOrder, Sink};
+use trace::block::{CaptureSpec, CommandOutput, ItemOrder, Sink};
 use trace::top::{Key, Order, Sums, Table, Window};
 
 use super::capture_arguments::CaptureArguments;
@@ -96,6 +96,7 @@ pub fn run(arguments: &TraceTopArguments) -> Result<Finding> {
         count_calls: false,
         driver_commands: false,
         command: Vec::new(),
+        command_output: CommandOutput::Inherited,
         duration: None,
         sync_at_end: false,
         order: ItemOrder::AsCompleted,

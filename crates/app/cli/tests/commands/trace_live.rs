@@ -69,6 +69,51 @@ fn the_exit_code_is_that_of_a_command_that_fails() {
 }
 
 #[test]
+fn beside_a_trace_on_standard_output_a_command_prints_to_standard_error() {
+    let Some(disk) = Disk::make() else { return };
+    let script = format!("echo noise; echo x > {}/a; sync", disk.mountpoint.display());
+    let arguments = ["record", "-d", &disk.device, "-o", "-", "--", "sh", "-c", &script];
+    let output = tidegate(disk.folder.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("noise\n"),
+        "{}",
+        text(&output.stderr)
+    );
+    for line in text(&output.stdout).lines() {
+        let parsed: Result<serde_json::Value, _> = serde_json::from_str(line);
+        assert!(parsed.is_ok(), "{line}");
+    }
+    assert!(text(&output.stdout).contains("\"/a\""), "the trace is there");
+}
+
+#[test]
+fn renames_on_a_file_system_that_was_mounted_later_are_told_to_be_missing() {
+    let Some(disk) = Disk::make() else { return };
+    let place = disk.mountpoint.display();
+    run("umount", &[&place.to_string()]);
+    let script = format!(
+        "mount {0} {place} && echo x > {place}/a && mv {place}/a {place}/b && sync",
+        disk.device
+    );
+    let arguments = [
+        "record",
+        "-d",
+        &disk.device,
+        "-o",
+        "late",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let output = tidegate(disk.folder.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = text(&output.stderr);
+    assert!(told.contains("some renames of files: 1 file systems"), "{told}");
+}
+
+#[test]
 fn without_a_device_that_of_the_current_folder_is_traced_or_the_options_are_named() {
     let Some(disk) = Disk::make() else { return };
     let trace = disk.folder.path().join("here").to_str().unwrap().to_owned();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use formats::pieces::end as end_of_run;
 use results::block_trace::{
-    BlockType, CauseQuality, Event, EventKind, FileIdentity, IoMode, Operation, Process, Run,
+    BlockType, CauseQuality, DeviceNumber, Event, EventKind, FileIdentity, IoMode, Operation, Process, Run,
 };
 
 use super::classify;
@@ -17,8 +17,8 @@ use super::layout::Layouts;
 use super::names::{Paths, Processes};
 use super::owners::Owners;
 use super::record::{
-    AliasesRecord, BioRecord, EventRecord, MAX_ALIASES, RunPart, WriterRecord, device_number, event_kind,
-    run_flag, run_kind,
+    AliasesRecord, BioRecord, EventRecord, MAX_ALIASES, RunPart, WriterRecord, device_number, dirtied,
+    event_kind, run_flag, run_kind,
 };
 use super::request_flags;
 use super::transactions::Transactions;
@@ -69,6 +69,8 @@ pub(crate) struct Attribution {
     /// By device and sector, the type of a metadata block that was written.
     kinds: HashMap<(u32, u64), BlockType>,
     deleted: HashSet<FileIdentity>,
+    /// File systems whose files were read or written.
+    pub file_systems: HashSet<DeviceNumber>,
     /// Number of times that kinds, logged blocks, deleted or linked files were dropped at the memory limit.
     forgotten: u64,
 }
@@ -98,6 +100,12 @@ impl Attribution {
         self.kinds.clear();
     }
 
+    /// Whether names were dropped at the memory limit, since the last call, that the programs believe to be known.
+    pub(crate) fn lacks_names(&mut self) -> bool {
+        let entries = std::mem::take(&mut self.paths.lacks_entries);
+        std::mem::take(&mut self.processes.lacks_names) || entries
+    }
+
     /// Records the directory entries of a file that has several.
     pub(crate) fn has_names(&mut self, record: &AliasesRecord) {
         let file = FileIdentity {
@@ -124,7 +132,7 @@ impl Attribution {
             inode: record.inode,
             generation: record.generation,
         };
-        let quality = if record.mapped == 0 {
+        let quality = if matches!(record.by, dirtied::BY_CALL | dirtied::BY_CALL_TO_COME) {
             CauseQuality::WriteCall
         } else {
             CauseQuality::Folio
@@ -142,8 +150,12 @@ impl Attribution {
             .position
             .saturating_add(record.bytes)
             .next_multiple_of(PAGE_BYTES);
-        let claim = match (record.by_kernel, record.mapped) {
-            (0, 0) => Claim::Call,
+        let claim = match (record.by_kernel, record.by) {
+            (0, dirtied::BY_CALL) => Claim::Call,
+            // Of one page, it writes all or nothing; a failure is not known.
+            (0, dirtied::BY_CALL_TO_COME) if end - start <= PAGE_BYTES => Claim::Call,
+            (0, dirtied::BY_CALL_TO_COME) => Claim::CallToCome,
+            (0, dirtied::BY_STORE) => Claim::Store,
             (0, _) => Claim::Folio,
             _ => Claim::Kernel,
         };
@@ -267,6 +279,7 @@ impl Attribution {
                 inode: part.inode,
                 generation: part.generation,
             };
+            self.file_systems.insert(file.file_system);
             run.file = Some(file);
             run.file_offset = Some(part.offset);
             run.deleted = part.flags & run_flag::DELETED != 0;

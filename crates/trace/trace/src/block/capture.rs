@@ -18,10 +18,10 @@ use super::error::CaptureError;
 use super::joiner::Joiner;
 use super::order::Item;
 use super::record::{MAX_DEVICES, ProcessReference, Record, kernel_device};
-use super::renames::Renames;
+use super::renames::{NO_NAME, Renames};
 use super::setup::Setup;
 use super::source::Source;
-use super::{CaptureSpec, Captured, ItemOrder, Sink};
+use super::{CaptureSpec, Captured, CommandOutput, ItemOrder, Sink, is_in_namespace, own_pid};
 
 mod clocks;
 mod limitations;
@@ -133,8 +133,11 @@ impl<'a> Session<'a> {
             ring_was_tight: false,
             complete: true,
         };
+        if is_in_namespace() {
+            header.limitations.push(limitations::in_namespace());
+        }
         let in_order = spec.order == ItemOrder::ByTime;
-        let joiner = Joiner::new(attribution, source.flags(), std::process::id(), in_order);
+        let joiner = Joiner::new(attribution, source.flags(), own_pid(), in_order);
         let renames = Renames::watch(&header.devices);
         let renames = renames
             .map_err(|limitation| header.limitations.push(limitation))
@@ -262,7 +265,12 @@ impl<'a> Session<'a> {
         let Some((program, arguments)) = self.spec.command.split_first() else {
             return Ok(None);
         };
-        let started = Command::new(program).args(arguments).spawn();
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if self.spec.command_output == CommandOutput::StandardError {
+            command.stdout(io::stderr());
+        }
+        let started = command.spawn();
         started.map(Some).map_err(|source| CaptureError::Start {
             command: program.to_string_lossy().into_owned(),
             source,
@@ -293,8 +301,11 @@ impl<'a> Session<'a> {
             return;
         };
         for mut renamed in renames.read() {
-            // The process may have ended since.
-            if let Some(name) = self.joiner.attribution.processes.name_of(renamed.process.pid) {
+            // A process that has ended has no name any more.
+            if &*renamed.process.name == NO_NAME
+                && !is_in_namespace()
+                && let Some(name) = self.joiner.attribution.processes.name_of(renamed.process.pid)
+            {
                 renamed.process.name = name;
             }
             let path: Arc<str> = renamed.path.into();
@@ -321,6 +332,9 @@ impl<'a> Session<'a> {
         }
         while let Some(item) = self.joiner.next() {
             self.hand_on(item, sink)?;
+        }
+        if self.joiner.attribution.lacks_names() {
+            self.source.send_names_again()?;
         }
         Ok(())
     }
@@ -380,8 +394,10 @@ impl<'a> Session<'a> {
             self.hand_on(Item::Event(Box::new(lost)), sink)?;
         }
         let dropped = self.renames.as_ref().map_or(0, |renames| renames.dropped);
-        let limitations =
-            limitations::at_end(&counters, dropped, self.joiner.untold, &self.joiner.attribution);
+        let known = &self.joiner.attribution;
+        let renames = self.renames.as_ref();
+        let unwatched = renames.map_or(0, |renames| renames.unwatched(&known.file_systems));
+        let limitations = limitations::at_end(&counters, (dropped, unwatched), self.joiner.untold, known);
         self.header.limitations.extend(limitations);
         Ok(())
     }

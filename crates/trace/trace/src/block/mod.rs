@@ -55,6 +55,23 @@ pub use capture::capture;
 pub use device::{Target, disk_under};
 pub use error::CaptureError;
 
+/// Number of the machine's own namespace of processes, as `/proc/self/ns/pid` shows it (`PROC_PID_INIT_INO`).
+const MACHINE_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether this process is in a namespace of processes. The kernel's programs tell the machine's numbers of processes.
+pub(crate) fn is_in_namespace() -> bool {
+    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != MACHINE_NAMESPACE)
+}
+
+/// The number by which the kernel's programs know this process; one that none has, if it is not known.
+pub(crate) fn own_pid() -> u32 {
+    if is_in_namespace() {
+        u32::MAX
+    } else {
+        std::process::id()
+    }
+}
+
 /// Default size of the ring.
 pub const DEFAULT_RING_BYTES: u64 = 16 << 20;
 
@@ -73,6 +90,8 @@ pub struct CaptureSpec {
     pub driver_commands: bool,
     /// A program to run; the trace ends with it.
     pub command: Vec<OsString>,
+    /// Where the program's standard output goes.
+    pub command_output: CommandOutput,
     /// Maximum duration of the trace.
     pub duration: Option<Duration>,
     /// Whether all dirty data is written before the end.
@@ -94,6 +113,15 @@ pub enum Method {
     Bpf,
     /// A tracefs instance.
     Tracefs,
+}
+
+/// Where the standard output of a traced program goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandOutput {
+    /// To that of this process.
+    Inherited,
+    /// To the standard error of this process, whose standard output has the trace.
+    StandardError,
 }
 
 /// Order in which a sink gets requests and events.

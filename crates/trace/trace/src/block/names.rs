@@ -9,6 +9,7 @@ use std::sync::Arc;
 use results::block_trace::{FileIdentity, Process};
 use results::shown;
 
+use super::is_in_namespace;
 use super::record::{NameRecord, ProcessRecord, ProcessReference};
 
 /// Deeper paths are cut, as in the programs.
@@ -71,6 +72,8 @@ pub(crate) struct Paths {
     seed_budget: Budget,
     /// Number of names dropped or not stored at the memory limit.
     pub forgotten: u64,
+    /// Entries were dropped that the programs believe to be known: they must send them again.
+    pub lacks_entries: bool,
 }
 
 impl Paths {
@@ -79,10 +82,7 @@ impl Paths {
         let length = usize::try_from(record.bytes).unwrap_or(0).min(record.name.len());
         let name = shown::from_bytes(&record.name[..length]);
         if !self.entry_budget.has_room(&name) {
-            self.entries.clear();
-            self.entry_budget.bytes = 0;
-            self.forget_built();
-            self.forgotten += 1;
+            self.forget_entries();
         }
         self.entry_budget.add(&name);
         let entry = Entry {
@@ -93,6 +93,23 @@ impl Paths {
             self.entry_budget.remove(&before.name);
             self.forget_built();
         }
+    }
+
+    /// Drops entries. Folders stay, if they leave room: records that are on their way rest on them.
+    fn forget_entries(&mut self) {
+        let folders: HashSet<u64> = self.entries.values().map(|entry| entry.parent).collect();
+        self.entries.retain(|dentry, _| folders.contains(dentry));
+        self.entry_budget.bytes = 0;
+        for entry in self.entries.values() {
+            self.entry_budget.add(&entry.name);
+        }
+        if self.entry_budget.bytes > self.entry_budget.limit / 2 {
+            self.entries.clear();
+            self.entry_budget.bytes = 0;
+        }
+        self.forget_built();
+        self.forgotten += 1;
+        self.lacks_entries = true;
     }
 
     /// Drops the cached paths.
@@ -205,10 +222,14 @@ type Named = (Arc<str>, Option<Arc<str>>);
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     names: HashMap<(u32, u64), Named>,
+    /// The last name learnt of each process.
+    newest: HashMap<u32, Arc<str>>,
     /// One value per thread, shared by all references to it.
     known: HashMap<(u32, u32, u64), Arc<Process>>,
     /// Number of times that all were dropped at the memory limit.
     pub forgotten: u64,
+    /// Names were dropped that the programs believe to be known: they must send them again.
+    pub lacks_names: bool,
 }
 
 impl Processes {
@@ -217,12 +238,9 @@ impl Processes {
         self.known.keys().map(|(pid, _, name)| (*pid, *name)).collect()
     }
 
-    /// The name of a process by its number alone; if it had several, any of them.
+    /// The name of a process by its number alone; if it had several, the last one learnt.
     pub(crate) fn name_of(&self, pid: u32) -> Option<Arc<str>> {
-        let mut names = self.names.iter();
-        names
-            .find(|((tgid, _), _)| *tgid == pid)
-            .map(|(_, (name, _))| Arc::clone(name))
+        self.newest.get(&pid).cloned()
     }
 
     /// Adds a name.
@@ -235,9 +253,14 @@ impl Processes {
         let name: Arc<str> = shown::from_bytes(&record.comm[..end]).into();
         if self.names.len() >= MAX_PROCESSES {
             self.names.clear();
+            self.newest.clear();
             self.forgotten += 1;
+            self.lacks_names = true;
         }
-        let package = package_of(record.tgid).map(Arc::from);
+        let package = package_of(record.tgid)
+            .filter(|_| !is_in_namespace())
+            .map(Arc::from);
+        self.newest.insert(record.tgid, Arc::clone(&name));
         self.names.insert((record.tgid, record.name), (name, package));
     }
 
@@ -370,11 +393,25 @@ mod tests {
         }
         assert!(paths.entries.len() <= 100 && paths.last.len() <= 100 && paths.seeds.len() <= 100);
         assert!(paths.forgotten >= 3 * 90, "{}", paths.forgotten);
+        assert!(paths.lacks_entries, "the programs must send those in use again");
         // The newest name is still known.
         let last = FileIdentity { inode: 9_999, ..FILE };
         assert_eq!(paths.path(last, 0).as_deref(), Some("00009999"));
         paths.forget(last);
         assert_eq!(paths.path(last, 0), None);
+    }
+
+    #[test]
+    fn a_file_in_a_known_folder_has_its_path_after_names_were_dropped() {
+        let mut paths = Paths::default();
+        paths.entry_budget.limit = 100 * (8 + OVERHEAD_BYTES);
+        paths.learn(&name(1, 1, b"/"));
+        paths.learn(&name(2, 1, b"folder"));
+        for number in 3..10_000_u64 {
+            paths.learn(&name(number, 2, format!("{number:08}").as_bytes()));
+        }
+        assert!(paths.lacks_entries && paths.entries.len() <= 100);
+        assert_eq!(paths.path(FILE, 9_999).as_deref(), Some("/folder/00009999"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::calls;
 use super::device::Driver;
 use super::error::CaptureError;
+use super::own_pid;
 use super::record::{CallKey, Configuration, Counters};
 use super::request_flags::FlagBits;
 use super::setup::Setup;
@@ -225,6 +226,18 @@ impl Programs {
         Ok(read.unwrap_or_else(Counters::new_zeroed))
     }
 
+    /// Makes the programs send names of files and processes again, of which user space has dropped some.
+    pub(crate) fn send_names_again(&self) -> Result<(), CaptureError> {
+        for name in ["names_sent", "processes_sent"] {
+            let map = self.map(name)?;
+            for key in map.keys() {
+                // It may be gone: the kernel drops the oldest ones itself.
+                let _ = map.delete(&key);
+            }
+        }
+        Ok(())
+    }
+
     /// Calls per process: its key in the names, name of the call, number of calls.
     pub(crate) fn calls(&self) -> Result<Vec<(CallKey, &'static str, u64)>, CaptureError> {
         let map = self.map("calls")?;
@@ -335,7 +348,7 @@ fn configuration(setup: &Setup, symbols: &BTreeMap<String, u64>) -> Configuratio
         *slot = driver.interrupt.map_or(0, |interrupt| interrupt + 1);
     }
     configuration.device_count = u32::try_from(setup.devices.len()).unwrap_or(u32::MAX);
-    configuration.own_tgid = std::process::id();
+    configuration.own_tgid = own_pid();
     configuration.ring_bytes = u64::from(setup.ring_bytes);
     configuration.iomap_direct = address(&["iomap_dio_bio_end_io"]);
     configuration.legacy_direct = address(&["dio_bio_end_io"]);
@@ -501,6 +514,20 @@ mod tests {
         let error = error.into_capture_error();
         assert!(matches!(error, CaptureError::Verifier { .. }), "{error}");
         assert!(error.to_string().contains("invalid"), "{error}");
+    }
+
+    #[test]
+    fn every_device_has_places_of_its_own_for_requests() {
+        use crate::block::record::MAX_DEVICES;
+
+        let source = include_str!("../../bpf/block.h");
+        let value = |name: &str| {
+            let line = source
+                .lines()
+                .find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+            line.and_then(|value| value.parse::<usize>().ok()).unwrap()
+        };
+        assert!(value("SLOTS_PER_DEVICE") * MAX_DEVICES <= value("SLOTS"));
     }
 
     #[test]

@@ -99,7 +99,8 @@ record!(WriterRecord, 72, {
     bytes: u64,
     generation: u32,
     by_kernel: u8,
-    mapped: u8,
+    /// [`dirtied`].
+    by: u8,
     mappings: u16,
     dentry: u64,
     process: ProcessReference,
@@ -235,6 +236,14 @@ pub(crate) mod run_flag {
     pub(crate) const MAPPED_OFTEN: u8 = 8;
     pub(crate) const ONE_OF_NAMES: u8 = 64;
     pub(crate) const NAME_LOST: u8 = 128;
+}
+
+/// `enum dirtied_by`.
+pub(crate) mod dirtied {
+    pub(crate) const BY_CALL: u8 = 0;
+    pub(crate) const IN_CALL: u8 = 1;
+    pub(crate) const BY_STORE: u8 = 2;
+    pub(crate) const BY_CALL_TO_COME: u8 = 3;
 }
 
 /// `enum event_kind`.

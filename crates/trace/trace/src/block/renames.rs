@@ -27,6 +27,8 @@ const RESCAN: Duration = Duration::from_secs(1);
 /// Bytes of the buffer for events; the longest has about 1 KiB.
 const BUFFER: usize = 64 << 10;
 const METADATA_BYTES: usize = 24;
+/// Stands for the name of a process that has ended.
+pub(crate) const NO_NAME: &str = "?";
 /// Time after which a call reads no further events.
 const SHARE: Duration = Duration::from_millis(10);
 /// `FAN_Q_OVERFLOW`.
@@ -55,14 +57,17 @@ pub(crate) struct Renames {
     devices: Vec<TracedDevice>,
     /// Mounts by the file system's id, as events give it; none if file systems of several devices have it (copies).
     mounts: HashMap<[u8; 8], Option<Mount>>,
-    /// File systems that are watched.
+    /// File systems that are watched, or were.
     watched: HashSet<DeviceNumber>,
+    /// Number of file systems that were mounted after the start: their first renames may be missing.
+    pub late: u64,
     scanned: Instant,
     buffer: Vec<u8>,
     /// Number of times that the kernel dropped renames.
     pub dropped: u64,
     /// The last call of [`Renames::read`] found no further events.
     pub is_drained: bool,
+    is_stopped: bool,
 }
 
 impl Renames {
@@ -77,16 +82,20 @@ impl Renames {
             devices: devices.to_vec(),
             mounts: HashMap::new(),
             watched: HashSet::new(),
+            late: 0,
             scanned: Instant::now(),
             buffer: vec![0; BUFFER],
             dropped: 0,
             is_drained: false,
+            is_stopped: false,
         };
         renames.scan().map_err(limitation)?;
+        renames.late = 0;
         Ok(renames)
     }
 
-    /// Watches file systems that are not watched yet. Returns the first error, if none could be watched.
+    /// Watches all file systems: a new mount, even of a device that was watched before, needs it anew. Returns the last
+    /// error, if none could be watched.
     fn scan(&mut self) -> std::io::Result<()> {
         self.scanned = Instant::now();
         let mut refused = None;
@@ -94,14 +103,18 @@ impl Renames {
             let Some(id) = id_of(&mount.mountpoint) else {
                 continue;
             };
-            if self.watched.contains(&mount.device) {
-                continue;
-            }
             match self.notifier.watch_renames(&mount.mountpoint) {
                 Ok(()) => {
-                    self.watched.insert(mount.device);
-                    let known = self.mounts.insert(id, None);
-                    self.mounts.insert(id, known.is_none().then_some(mount));
+                    self.late += u64::from(self.watched.insert(mount.device));
+                    let is_its = |known: &Option<Mount>| {
+                        let known = known.as_ref();
+                        known.is_some_and(|known| known.device == mount.device)
+                    };
+                    if self.mounts.get(&id).is_none_or(is_its) {
+                        self.mounts.insert(id, Some(mount));
+                    } else {
+                        self.mounts.insert(id, None);
+                    }
                 }
                 Err(error) => refused = Some(error),
             }
@@ -115,7 +128,7 @@ impl Renames {
     /// The renames since the last call, or some of them if there are many.
     pub(crate) fn read(&mut self) -> Vec<Renamed> {
         let now = Instant::now();
-        if now.duration_since(self.scanned) > RESCAN {
+        if !self.is_stopped && now.duration_since(self.scanned) > RESCAN {
             let _ = self.scan();
         }
         let mut renamed = Vec::new();
@@ -133,9 +146,21 @@ impl Renames {
         renamed
     }
 
+    /// How many of these file systems were not watched for all of the trace: mounted after its start, or where this process
+    /// sees no mount. Those without a device number of their own (btrfs) count as one.
+    pub(crate) fn unwatched(&self, used: &HashSet<DeviceNumber>) -> u64 {
+        let is_watched = |one: &&DeviceNumber| match one.major {
+            0 => self.watched.iter().any(|known| known.major == 0),
+            _ => self.watched.contains(one),
+        };
+        let unseen = used.iter().filter(|one| !is_watched(one)).count();
+        self.late + u64::try_from(unseen).unwrap_or(u64::MAX)
+    }
+
     /// Watches no longer: what is read from here on was made before.
     pub(crate) fn stop(&mut self) {
         self.notifier.stop();
+        self.is_stopped = true;
         self.is_drained = false;
     }
 
@@ -164,7 +189,7 @@ impl Renames {
             pid: event.pid,
             tid: event.pid,
             name: if comm.is_empty() {
-                Arc::from("?")
+                Arc::from(NO_NAME)
             } else {
                 shown::from_bytes(comm).into()
             },

@@ -88,6 +88,15 @@ impl Source {
         }
     }
 
+    /// Makes the source send names again, of which user space has dropped some.
+    pub(crate) fn send_names_again(&self) -> Result<(), CaptureError> {
+        match self {
+            Self::Bpf(programs) => programs.send_names_again(),
+            // Its names are user space's own.
+            Self::Tracefs(..) => Ok(()),
+        }
+    }
+
     pub(crate) fn counters(&self) -> Result<Counters, CaptureError> {
         match self {
             Self::Bpf(programs) => programs.counters(),

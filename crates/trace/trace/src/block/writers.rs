@@ -31,7 +31,7 @@ pub(crate) struct Writer {
     pub time: u64,
     /// Directory entry that was written through; 0 if unknown.
     pub through: u64,
-    /// The file was mapped for stores more than once.
+    /// Others may have written to the page too: the file was mapped for stores more than once, or their data waited there.
     pub is_shared: bool,
 }
 
@@ -63,12 +63,25 @@ struct File {
 /// The ranges that a new range replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// A write call: all.
+    /// A write call that copied to the range: all.
     Call,
-    /// A folio that became dirty: those that were written out.
+    /// A write call that is about to copy to the range, and may fail before its end: all, but where data of others waits
+    /// to be written it is not sure.
+    CallToCome,
+    /// A folio that became dirty in some call: those that were written out.
     Folio,
+    /// A folio that became dirty by a store: all. It was clean just before, so data of others that seems to wait there
+    /// was truncated, or is on its way: there it is not sure.
+    Store,
     /// A kernel thread: none.
     Kernel,
+}
+
+impl Range {
+    /// Whether the data is not at home yet.
+    fn waits(&self) -> bool {
+        self.place != Place::Home
+    }
 }
 
 /// The last writers of all files.
@@ -115,6 +128,13 @@ impl Writers {
                 entry.called(&writer);
                 entry.put(start, end, writer);
             }
+            Claim::CallToCome => {
+                entry.last = writer.clone();
+                entry.called(&writer);
+                let contested = entry.waiting_of_others(start, end, &writer);
+                entry.put(start, end, writer.clone());
+                entry.put_shared(&contested, &writer);
+            }
             Claim::Folio => {
                 entry.last = writer.clone();
                 let is_caller = entry.callers.iter().any(|(caller, time)| {
@@ -124,6 +144,15 @@ impl Writers {
                 for (from, to) in entry.gaps(start, end, kept) {
                     entry.put(from, to, writer.clone());
                 }
+            }
+            Claim::Store => {
+                entry.last = writer.clone();
+                let contested = entry.waiting_of_others(start, end, &writer);
+                let kept = |range: &Range| range.waits() && range.writer.process.pid == writer.process.pid;
+                for (from, to) in entry.gaps(start, end, kept) {
+                    entry.put(from, to, writer.clone());
+                }
+                entry.put_shared(&contested, &writer);
             }
             Claim::Kernel => {
                 for (from, to) in entry.gaps(start, end, |_| true) {
@@ -281,6 +310,25 @@ impl File {
         self.callers.push((Arc::clone(&writer.process), writer.time));
     }
 
+    /// The parts of `start..end` with data of other processes that is not at home yet.
+    fn waiting_of_others(&self, start: u64, end: u64, writer: &Writer) -> Vec<(u64, u64)> {
+        self.overlapping(start, end)
+            .filter(|(_, range)| range.waits() && range.writer.process.pid != writer.process.pid)
+            .map(|(at, range)| (at.max(start), range.end.min(end)))
+            .collect()
+    }
+
+    /// Gives parts to a process that perhaps wrote them.
+    fn put_shared(&mut self, parts: &[(u64, u64)], writer: &Writer) {
+        for (from, to) in parts {
+            let writer = Writer {
+                is_shared: true,
+                ..writer.clone()
+            };
+            self.put(*from, *to, writer);
+        }
+    }
+
     fn mark(&mut self, start: u64, end: u64, place: Place) {
         for (at, range) in self.take(start, end) {
             self.ranges.insert(at, Range { place, ..range });
@@ -401,6 +449,56 @@ mod tests {
         writers.written_out(FILE, 0, 16384);
         writers.wrote(FILE, 0, 16384, writer(1, 3 + CALL_NS), Claim::Folio);
         assert_eq!(pids(&writers.split(FILE, 0, 16384)), [(0, 16384, 1)]);
+    }
+
+    fn sure(parts: &[(u64, u64, Option<Writer>)]) -> Vec<(u64, u64, u32, bool)> {
+        parts
+            .iter()
+            .map(|(start, end, writer)| {
+                let writer = writer.as_ref().unwrap();
+                (*start, *end, writer.process.pid, !writer.is_shared)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_store_takes_truncated_data_of_others_but_is_not_sure_of_it() {
+        let mut writers = Writers::default();
+        // Truncated unwritten, which is not told.
+        writers.wrote(FILE, 0, 8192, writer(1, 0), Claim::Call);
+        writers.wrote(FILE, 0, 16384, writer(2, 1), Claim::Store);
+        assert_eq!(
+            sure(&writers.split(FILE, 0, 16384)),
+            [(0, 8192, 2, false), (8192, 16384, 2, true)]
+        );
+        // At home, nothing of others waits.
+        writers.written_out(FILE, 0, 16384);
+        writers.wrote(FILE, 0, 16384, writer(3, 2), Claim::Store);
+        assert_eq!(sure(&writers.split(FILE, 0, 16384)), [(0, 16384, 3, true)]);
+    }
+
+    #[test]
+    fn a_store_after_a_call_elsewhere_takes_what_others_had_written() {
+        let mut writers = Writers::default();
+        writers.wrote(FILE, 0, 8192, writer(1, 0), Claim::Call);
+        writers.written_out(FILE, 0, 8192);
+        writers.wrote(FILE, 40960, 45056, writer(2, 1), Claim::Call);
+        writers.wrote(FILE, 0, 4096, writer(2, 2), Claim::Store);
+        assert_eq!(
+            pids(&writers.split(FILE, 0, 8192)),
+            [(0, 4096, 2), (4096, 8192, 1)]
+        );
+    }
+
+    #[test]
+    fn a_call_that_may_fail_is_not_sure_of_data_that_waits() {
+        let mut writers = Writers::default();
+        writers.wrote(FILE, 4096, 8192, writer(1, 0), Claim::Call);
+        writers.wrote(FILE, 0, 16384, writer(2, 1), Claim::CallToCome);
+        assert_eq!(
+            sure(&writers.split(FILE, 0, 16384)),
+            [(0, 4096, 2, true), (4096, 8192, 2, false), (8192, 16384, 2, true)]
+        );
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
 
 use results::block_trace::{Event, Request};
-use trace::block::{CaptureError, CaptureSpec, Captured, ItemOrder, Method, Sink, Target, capture};
+use trace::block::{
+    CaptureError, CaptureSpec, Captured, CommandOutput, ItemOrder, Method, Sink, Target, capture,
+};
 
 use crate::Outcome;
 
@@ -36,6 +38,7 @@ pub fn spec(targets: Vec<Target>, command: Vec<OsString>, ring_bytes: u64, sourc
         count_calls: false,
         driver_commands: true,
         command,
+        command_output: CommandOutput::Inherited,
         duration: None,
         sync_at_end: true,
         order: ItemOrder::ByTime,

@@ -9,8 +9,11 @@
 //! Requests whose owner is not told say so by their quality; they are counted, and a case limits them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
-use results::block_trace::{BlockType, CauseQuality, Event, EventKind, IoMode, Operation, Request, Run};
+use results::block_trace::{
+    BlockType, CauseQuality, Event, EventKind, IoMode, Operation, Process, Request, Run,
+};
 
 use crate::Outcome;
 use crate::ledger::{Act, Action, FileKey, Ledger, Window};
@@ -450,10 +453,11 @@ impl Judge<'_> {
                         generation,
                     )
                 });
-                let pid = event.process.as_ref().map(|process| process.pid);
+                let is_its =
+                    |process: &Arc<Process>| process.pid == rename.pid && *process.name == *rename.process;
                 key == Some(rename.file)
                     && event.path.as_deref() == Some(&rename.path)
-                    && pid == Some(rename.pid)
+                    && event.process.as_ref().is_some_and(is_its)
             };
             match told.iter().position(is_it) {
                 Some(at) => {

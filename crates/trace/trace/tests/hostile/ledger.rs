@@ -85,6 +85,8 @@ pub struct Naming {
 #[derive(Clone, Debug)]
 pub struct Rename {
     pub pid: u32,
+    /// The process's name.
+    pub process: String,
     pub file: FileKey,
     pub path: String,
 }
@@ -168,7 +170,12 @@ impl Log {
     pub fn renamed(&self, from: u64, name: u32, file: &File, path: &str) -> std::io::Result<()> {
         self.named(from, name, file, path)?;
         let key = words_of(&key_of(file)?);
-        self.line(&format!("M {} {key} {path}\n", std::process::id()))
+        let process = std::fs::read_to_string("/proc/self/comm")?;
+        self.line(&format!(
+            "M {} {} {key} {path}\n",
+            std::process::id(),
+            process.trim_end()
+        ))
     }
 
     fn line(&self, line: &str) -> std::io::Result<()> {
@@ -267,9 +274,15 @@ impl Ledger {
             }
             "M" => {
                 let pid = next(words)?;
+                let process = words.next()?.to_owned();
                 let file = key(words)?;
                 let path = words.next()?.to_owned();
-                self.renames.push(Rename { pid, file, path });
+                self.renames.push(Rename {
+                    pid,
+                    process,
+                    file,
+                    path,
+                });
             }
             _ => return None,
         }

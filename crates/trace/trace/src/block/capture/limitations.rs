@@ -6,10 +6,20 @@ use crate::block::attribution::Attribution;
 use crate::block::joiner::Untold;
 use crate::block::record::Counters;
 
+/// The limitation of a trace that is made in a namespace of processes.
+pub(super) fn in_namespace() -> Limitation {
+    Limitation {
+        what: "the tracer's own requests, renames and application packages by process number".to_owned(),
+        why: "the tracer runs in a namespace of processes: numbers of processes are the machine's, those of renames the \
+              namespace's, and its own requests are not left out"
+            .to_owned(),
+    }
+}
+
 /// Limitations by the counters of the source, the joiner and the attribution.
 pub(super) fn at_end(
     counters: &Counters,
-    dropped_renames: u64,
+    (dropped_renames, unwatched): (u64, u64),
     untold: Untold,
     known: &Attribution,
 ) -> Vec<Limitation> {
@@ -20,9 +30,9 @@ pub(super) fn at_end(
     let mut limitations = Vec::new();
     if counters.slots_taken_twice > 0 {
         limitations.push(limitation(
-            "insert and issue times of some requests",
+            "issue and completion of some requests",
             format!(
-                "{} requests shared a place in the table of requests",
+                "{} requests lost their place in the table of requests to others, as more were in flight than it holds",
                 counters.slots_taken_twice
             ),
         ));
@@ -41,6 +51,15 @@ pub(super) fn at_end(
             "some renames of files",
             format!(
                 "the kernel dropped some {dropped_renames} times, as more were made than are read in time"
+            ),
+        ));
+    }
+    if unwatched > 0 {
+        limitations.push(limitation(
+            "some renames of files",
+            format!(
+                "{unwatched} file systems were mounted after the trace's start, or are mounted where the tracer does not \
+                 see them"
             ),
         ));
     }

@@ -20,15 +20,17 @@ use zerocopy::FromZeros;
 
 use crate::block::device::{self, Mount};
 use crate::block::record::{
-    EventRecord, NameRecord, ProcessReference, RunPart, WriterRecord, event_kind, kernel_device, run_kind,
+    EventRecord, NameRecord, ProcessReference, RunPart, WriterRecord, dirtied, event_kind, kernel_device,
+    run_kind,
 };
 
 /// Events beside those of the block layer, by subsystem; each is used if the kernel has it.
-pub(super) const EVENTS: [(&str, &str); 10] = [
+pub(super) const EVENTS: [(&str, &str); 11] = [
     ("writeback", "writeback_dirty_folio"),
     ("writeback", "writeback_dirty_page"),
-    ("ext4", "ext4_da_write_begin"),
-    ("ext4", "ext4_write_begin"),
+    ("ext4", "ext4_da_write_end"),
+    ("ext4", "ext4_write_end"),
+    ("ext4", "ext4_journalled_write_end"),
     ("ext4", "ext4_es_insert_extent"),
     ("ext4", "ext4_free_blocks"),
     ("ext4", "ext4_allocate_inode"),
@@ -196,9 +198,11 @@ impl Files {
             return Vec::new();
         }
         match event {
-            "ext4_da_write_begin" | "ext4_write_begin" => {
-                let told = number("pos").zip(number("len"));
-                let told = told.map(|(position, bytes)| writer(device, inode, position, bytes, 0, moment()));
+            "ext4_da_write_end" | "ext4_write_end" | "ext4_journalled_write_end" => {
+                let told = number("pos").zip(number("copied").filter(|bytes| *bytes > 0));
+                let told = told.map(|(position, bytes)| {
+                    writer(device, inode, position, bytes, dirtied::BY_CALL, moment())
+                });
                 told.map(Told::Writer).into_iter().collect()
             }
             "ext4_es_insert_extent" => {
@@ -297,7 +301,14 @@ impl Files {
             word.and_then(|text| text.parse::<u64>().ok())
         };
         let (inode, index) = value("ino=").zip(value("index="))?;
-        let record = writer(*file_system, inode, index * PAGE_BYTES, PAGE_BYTES, 1, moment());
+        let record = writer(
+            *file_system,
+            inode,
+            index * PAGE_BYTES,
+            PAGE_BYTES,
+            dirtied::IN_CALL,
+            moment(),
+        );
         Some(Told::Writer(record))
     }
 
@@ -438,14 +449,7 @@ fn number_after(fields: &str, name: &str) -> Option<u64> {
     words.next()?.parse().ok()
 }
 
-fn writer(
-    file_system: u32,
-    inode: u64,
-    position: u64,
-    bytes: u64,
-    mapped: u8,
-    moment: Moment,
-) -> WriterRecord {
+fn writer(file_system: u32, inode: u64, position: u64, bytes: u64, by: u8, moment: Moment) -> WriterRecord {
     WriterRecord {
         kind: super::parser::KIND_WRITER,
         file_system,
@@ -454,7 +458,7 @@ fn writer(
         position,
         bytes,
         by_kernel: u8::from(moment.by_kernel),
-        mapped,
+        by,
         process: moment.process,
         ..WriterRecord::new_zeroed()
     }
@@ -572,19 +576,25 @@ mod tests {
         let mut files = files();
         let told = line(
             &mut files,
-            "ext4_da_write_begin",
-            "dev 7,0 ino 12 pos 8192 len 100",
+            "ext4_da_write_end",
+            "dev 7,0 ino 12 pos 8192 len 200 copied 100",
         );
         assert!(
-            matches!(told.as_slice(), [Told::Writer(one)] if (one.position, one.bytes, one.mapped) == (8192, 100, 0)),
+            matches!(told.as_slice(), [Told::Writer(one)] if (one.position, one.bytes, one.by) == (8192, 100, 0)),
             "{told:?}"
         );
+        let failed = "dev 7,0 ino 12 pos 8192 len 200 copied 0";
+        assert!(line(&mut files, "ext4_da_write_end", failed).is_empty());
         let told = line(&mut files, "writeback_dirty_folio", "bdi 7:0: ino=12 index=3");
         assert!(
-            matches!(told.as_slice(), [Told::Writer(one)] if (one.position, one.bytes, one.mapped) == (12288, 4096, 1)),
+            matches!(told.as_slice(), [Told::Writer(one)] if (one.position, one.bytes, one.by) == (12288, 4096, 1)),
             "{told:?}"
         );
-        let other = line(&mut files, "ext4_da_write_begin", "dev 8,1 ino 12 pos 0 len 100");
+        let other = line(
+            &mut files,
+            "ext4_da_write_end",
+            "dev 8,1 ino 12 pos 0 len 100 copied 100",
+        );
         assert!(other.is_empty(), "a file system that is not traced");
     }
 

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod buffered;
+mod confusing;
 mod direct;
 mod memory;
 mod names;
@@ -96,6 +97,10 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("grouped", buffered::grouped),
     ("bound", buffered::bound),
     ("mapped", memory::mapped),
+    ("truncated", confusing::truncated),
+    ("stored", confusing::stored),
+    ("failed", confusing::failed),
+    ("in_place", confusing::in_place),
     ("pressed", memory::pressed),
     ("direct", direct::anonymous),
     ("direct_shared", direct::shared),

@@ -69,6 +69,9 @@ pub fn linked(place: &Place) -> io::Result<()> {
 pub fn renamed(place: &Place) -> io::Result<()> {
     let other = place.folder.join("other");
     fs::create_dir(&other)?;
+    // The process has another name once it is known under its first one.
+    place.create("first", 0)?.file.sync_all()?;
+    rustix::thread::set_name(c"renamer")?;
     for number in 0..place.count(8) {
         let mut path = place.folder.join(format!("file-{number}"));
         let opened = place.create_at(&path, 0)?;
