@@ -176,10 +176,14 @@ impl Programs {
     }
 
     fn attach_all(&mut self) -> Result<(), CaptureError> {
-        for program in self.object.progs_mut() {
-            if !program.autoload() {
-                continue;
-            }
+        // Completions come before what they complete: else all that is issued in between would never seem to end.
+        let mut programs: Vec<_> = self
+            .object
+            .progs_mut()
+            .filter(|program| program.autoload())
+            .collect();
+        programs.reverse();
+        for program in programs {
             let section = program.section().to_string_lossy().into_owned();
             match program.attach() {
                 Ok(link) => self.links.push(link),
