@@ -2,9 +2,10 @@
 //! `--daemon`. It reports one line of JSON, a [`Report`], on its standard output, a pipe. Never forks without exec.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write, stderr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow, bail};
 use fuse::Negotiated;
@@ -129,12 +130,16 @@ pub fn start(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> R
         .stdout
         .take()
         .context("the background process has no pipe")?;
+    let messages = child.stderr.take().map(gather);
     let mut line = String::new();
     // Limit the line, because it comes from another process.
-    BufReader::new(pipe.take(1 << 20))
+    BufReader::new(pipe.take(MOST_BYTES))
         .read_line(&mut line)
         .context("the background process can't be heard")?;
+    let messages = messages.and_then(|messages| messages.join().ok());
+    let messages = messages.unwrap_or_default();
     if line.is_empty() {
+        print_messages(&messages);
         let status = child
             .wait()
             .context("the background process can't be waited for")?;
@@ -142,12 +147,41 @@ pub fn start(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> R
     }
     let report = serde_json::from_str(&line)
         .map_err(|error| anyhow!("the background process reported `{}`: {error}", line.trim_end()))?;
-    if matches!(report, Report::Failed { .. }) {
-        child
-            .wait()
-            .context("the background process can't be waited for")?;
+    match &report {
+        Report::Mounted { .. } => print_messages(&messages),
+        Report::Failed { error } => {
+            print_messages(without(&messages, error));
+            child
+                .wait()
+                .context("the background process can't be waited for")?;
+        }
     }
     Ok(report)
+}
+
+/// Maximum size of a report, and of the messages before it.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Reads the messages of the background process until it lets go of the terminal.
+fn gather(pipe: ChildStderr) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut messages = Vec::new();
+        // Without an end there would be no report either.
+        let _ = pipe.take(MOST_BYTES).read_to_end(&mut messages);
+        String::from_utf8_lossy(&messages).into_owned()
+    })
+}
+
+/// Prints messages of the background process, which has escaped them.
+fn print_messages(messages: &str) {
+    let _ = stderr().write_all(messages.as_bytes());
+}
+
+/// The messages before the one about the error, which the caller reports.
+fn without<'a>(messages: &'a str, error: &str) -> &'a str {
+    let first = shown::lines(error.lines().next().unwrap_or_default());
+    let end = messages.rfind(&format!("tidegate: {first}"));
+    end.map_or(messages, |end| &messages[..end])
 }
 
 fn spawn(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> Result<Child> {
@@ -160,10 +194,9 @@ fn spawn(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> Resul
         .args(words.iter().skip(1 + command.len()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    // A failure is reported through the pipe; don't print it on the terminal a second time.
     child.stderr(match log_file {
         Some(path) => Stdio::from(daemon::open_log(path)?),
-        None => Stdio::null(),
+        None => Stdio::piped(),
     });
     child
         .spawn()
@@ -173,6 +206,16 @@ fn spawn(command: &[&str], words: &[OsString], log_file: Option<&Path>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_a_failed_mount_is_printed_once_and_messages_before_it_are_kept() {
+        let messages = "tidegate: member 2 is absent\ntidegate: no file system\n  in sight\n";
+        assert_eq!(
+            without(messages, "no file system\nin sight"),
+            "tidegate: member 2 is absent\n"
+        );
+        assert_eq!(without(messages, "something else"), messages);
+    }
 
     #[test]
     fn reports_survive_the_pipe() {

@@ -66,9 +66,20 @@ fn serve_to_the_end(
     let file_system = served.file_system.clone();
     // A mount without a root would answer nothing, not even the query for its owner.
     let root = file_system.getattr(Ino::ROOT, None);
-    root.context("the root folder can't be read, so nothing is mounted")?;
+    let root = root.context("the root folder can't be read, so nothing is mounted");
     let errors = Box::new(|error: &RequestError| log::message(Level::Error, &text_of(error)));
-    let session = Session::mount(served.file_system, mountpoint, config, served.statistics, errors)?;
+    let session = root.and_then(|_| {
+        let mounted = Session::mount(served.file_system, mountpoint, config, served.statistics, errors);
+        Ok(mounted?)
+    });
+    let session = match session {
+        Ok(session) => session,
+        Err(error) => {
+            // Nothing was written through a mount; a drain that fails as well says nothing more.
+            let _ = (served.drain)();
+            return Err(error);
+        }
+    };
     let stopper = session.stopper();
     let place = mountpoint.display().to_string();
     let watcher = signals.handle();

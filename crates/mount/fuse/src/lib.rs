@@ -36,6 +36,6 @@ mod write;
 
 pub use config::{Coherence, DirectIo, MountConfig, MountError, Negotiated, Opens, Switch, Transport};
 pub use error_log::{ErrorListener, RequestError};
-pub use mount::{remount, unmount};
+pub use mount::{check_mountpoint, remount, unmount};
 pub use session::{Session, StatsDocument, Stopper};
 pub use stats::{OperationCount, SessionStats, SizeCount};

@@ -87,9 +87,15 @@ fn device_number(mountpoint: &Path) -> Result<u32, MountError> {
         })
 }
 
-fn check_mountpoint(mountpoint: &Path) -> Result<(), MountError> {
+/// Refuses a path that can't be a mount point: for root the kernel mounts over a file as well, and nobody could use the
+/// mount, or the file below.
+pub fn check_mountpoint(mountpoint: &Path) -> Result<(), MountError> {
     match std::fs::metadata(mountpoint) {
-        Ok(_) => Ok(()),
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(MountError::Mountpoint {
+            mountpoint: mountpoint.to_owned(),
+            source: io::ErrorKind::NotADirectory.into(),
+        }),
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(MountError::DeadMount {
             mountpoint: mountpoint.to_owned(),
         }),

@@ -53,18 +53,7 @@ pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
         None => scrub(&arguments.chip.attach(Access::ReadWrite)?, &mut done)?,
         Some(chips) => {
             let array = super::several::attach(&chips, Access::ReadWrite)?;
-            mend(&array, &mut done)?;
-            if array.rebuilding().is_some() && !array.resolution().update_marker {
-                // All shares that can be made are there by now.
-                let rebuilt = array.rebuild(&mut |_| {})?;
-                if !rebuilt.incomplete.is_empty() {
-                    print_error(&super::several::incomplete(&array, &rebuilt));
-                }
-            }
-            for device in array.devices() {
-                scrub(device, &mut done)?;
-            }
-            array.close()?;
+            super::several::closing(&array, || scrub_array(&array, &mut done))?;
         }
     }
     print_line(&match arguments.json {
@@ -75,6 +64,18 @@ pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
         0 => Ok(Finding::Nothing),
         _ => Ok(Finding::Something),
     }
+}
+
+fn scrub_array(array: &Array<Chip>, done: &mut Done) -> Result<()> {
+    mend(array, done)?;
+    if array.rebuilding().is_some() && !array.resolution().update_marker {
+        // All shares that can be made are there by now.
+        let rebuilt = array.rebuild(&mut |_| {})?;
+        if !rebuilt.incomplete.is_empty() {
+            print_error(&super::several::incomplete(array, &rebuilt));
+        }
+    }
+    array.devices().iter().try_for_each(|device| scrub(device, done))
 }
 
 /// Restores from parity the shares that a member can't read. The members settle afterwards, which erases the damaged

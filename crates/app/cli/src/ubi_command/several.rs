@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use array::{
     Array, ArrayError, ArrayState, Execution, LostShare, MAX_MEMBERS, MIN_MEMBERS_WITH_PARITY,
     MemberIdentity, NewMember, Rebuilt, Redundancy, Resolution,
@@ -59,6 +60,38 @@ pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> R
     }
 }
 
+/// Runs `work` on an array that is open for writing, and closes it whether the work succeeds or not: until then Linux
+/// refuses the members.
+pub fn closing<T>(array: &Array<Chip>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = work();
+    let closed = array.close();
+    // An array that can't be closed has a reason, which is the work's.
+    let done = done?;
+    closed?;
+    Ok(done)
+}
+
+/// Refuses chips of which two are one file: its lock would be said to be held by another process.
+fn refuse_one_file(chips: &[ChipArguments]) -> Result<()> {
+    let mut seen: Vec<((u64, u64), &ChipArguments)> = Vec::new();
+    for chip in chips {
+        // A missing file is reported when it is opened.
+        let Ok(metadata) = std::fs::metadata(&chip.image) else {
+            continue;
+        };
+        let file = (metadata.dev(), metadata.ino());
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == file) {
+            bail!(
+                "{} and {} are the same file; give each chip once",
+                first.image.display(),
+                chip.image.display()
+            );
+        }
+        seen.push((file, chip));
+    }
+    Ok(())
+}
+
 fn check_place(place: usize, chips: &[ChipArguments]) -> Result<()> {
     match place < chips.len() {
         true => Ok(()),
@@ -69,13 +102,15 @@ fn check_place(place: usize, chips: &[ChipArguments]) -> Result<()> {
 /// Opens an array with parity for writing, and has the chip at `place` become its member there. Damage of the others is told.
 pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Result<Array<Chip>> {
     check_place(place, chips)?;
+    refuse_one_file(chips)?;
     let is_real = chips.iter().any(|chip| chip.in_real_time);
     let mut open = chips
         .iter()
         .map(|chip| chip.open(Access::ReadWrite))
         .collect::<Result<Vec<_>>>()?;
-    if !force {
-        refuse_volumes_but_of_rebuild(&mut open[place], &chips[place])?;
+    if !force && let Err(error) = refuse_volumes_but_of_rebuild(&mut open[place], &chips[place]) {
+        drop(open);
+        return Err(nothing_to_rebuild(chips, place).unwrap_or(error));
     }
     if is_real {
         open = in_real_time(open);
@@ -94,6 +129,18 @@ pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Re
         print_error(&line);
     }
     Ok(array)
+}
+
+/// The reason not to rebuild a member of an array that has all of its members. Advice to format the chip would be wrong.
+fn nothing_to_rebuild(chips: &[ChipArguments], place: usize) -> Option<anyhow::Error> {
+    let array = open(chips, ubi::Access::ReadOnly).ok()?;
+    let is_whole = array.absent().is_none() && array.rebuilding().is_none();
+    is_whole.then(|| {
+        anyhow!(
+            "array {}: member {place} is there and is not refused, so there is nothing to rebuild; nothing was changed",
+            array.identity().label
+        )
+    })
 }
 
 /// Refuses a chip with volumes, unless they are of a rebuild that was interrupted.
@@ -136,6 +183,7 @@ pub fn incomplete(array: &Array<Chip>, rebuilt: &Rebuilt) -> String {
 /// writing, a chip that is there and can't be used at the moment counts as an error: the array would leave it behind.
 pub fn open_all(chips: &[ChipArguments], access: Access) -> Result<(Vec<Chip>, Option<anyhow::Error>)> {
     let is_real = chips.iter().any(|chip| chip.in_real_time);
+    refuse_one_file(chips)?;
     let (mut open, mut missing) = (Vec::with_capacity(chips.len()), None);
     for chip in chips {
         match chip.open(access) {
@@ -476,7 +524,9 @@ fn by_parity(shares: &[LostShare], array: &Array<Chip>) -> String {
     let left = lebs.iter().filter(|leb| lacking(**leb) == 1).count();
     let restored = match left {
         0 => "written anew from parity".to_owned(),
-        left => format!("read by parity; an attach for writing writes them anew ({left} LEBs are not yet)"),
+        left => format!(
+            "read by parity where no other page of the row is unreadable; an attach for writing writes them anew ({left} LEBs are not yet)"
+        ),
     };
     match (beyond, lebs.len() - beyond) {
         (0, _) => format!("they are {restored}"),
@@ -576,18 +626,42 @@ fn check_name(array: &Array<Chip>, name: &str) -> Result<()> {
 /// `tidegate ubi update` on several chips. An interrupted update leaves all members marked.
 pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()> {
     let path = &arguments.file;
-    let array = attach(chips, ubi::Access::ReadWrite)?;
-    check_name(&array, &arguments.volume)?;
-    let volume = array.volume();
-    let geometry = volume.geometry();
-    let room = u64::from(geometry.leb_bytes) * u64::from(geometry.lebs);
-    let (mut content, bytes): (Box<dyn Read>, Option<u64>) = if path.as_os_str() == "-" {
+    let (content, bytes): (Box<dyn Read>, Option<u64>) = if path.as_os_str() == "-" {
         (Box::new(std::io::stdin().lock()), None)
     } else {
         let file = File::open(path).with_context(|| format!("{} can't be opened", path.display()))?;
         let bytes = file.metadata()?.len();
         (Box::new(file), Some(bytes))
     };
+    let array = attach(chips, ubi::Access::ReadWrite)?;
+    let written = closing(&array, || replace_content(arguments, &array, content, bytes))?;
+    if arguments.json {
+        let geometry = array.volume().geometry();
+        let document = json!({
+            "id": 0,
+            "name": array.identity().label,
+            "leb_bytes": geometry.leb_bytes,
+            "lebs": geometry.lebs,
+            "data_bytes": u64::from(geometry.leb_bytes) * u64::from(geometry.lebs),
+            "written_bytes": written,
+        });
+        print_line(&document.to_string())?;
+    }
+    Ok(())
+}
+
+/// Replaces the content of the volume. Returns the bytes written.
+fn replace_content(
+    arguments: &UpdateArguments,
+    array: &Array<Chip>,
+    mut content: Box<dyn Read>,
+    bytes: Option<u64>,
+) -> Result<u64> {
+    check_name(array, &arguments.volume)?;
+    let path = &arguments.file;
+    let volume = array.volume();
+    let geometry = volume.geometry();
+    let room = u64::from(geometry.leb_bytes) * u64::from(geometry.lebs);
     if let Some(bytes) = bytes.filter(|bytes| *bytes > room) {
         bail!(
             "{}: {bytes} bytes do not fit into the volume of {room} bytes",
@@ -633,17 +707,5 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
     array.end_update()?;
     progress.finish_and_clear();
     array.devices().iter().try_for_each(finish)?;
-    array.close()?;
-    if arguments.json {
-        let document = json!({
-            "id": 0,
-            "name": array.identity().label,
-            "leb_bytes": geometry.leb_bytes,
-            "lebs": geometry.lebs,
-            "data_bytes": room,
-            "written_bytes": written,
-        });
-        print_line(&document.to_string())?;
-    }
-    Ok(())
+    Ok(written)
 }

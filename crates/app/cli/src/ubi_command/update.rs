@@ -21,7 +21,7 @@ pub struct UpdateArguments {
     pub chip: ChipArguments,
     /// Name or number of the volume
     pub volume: String,
-    /// The new content; - reads standard input to its end before the chip is written
+    /// The new content; - is standard input, read to its end before a chip is written, and as it arrives for an array
     pub file: PathBuf,
     /// Print the volume as one JSON object
     #[arg(long)]

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use array::Execution;
 use clap::{Args, ValueEnum};
 use outfile::{OutFile, Unfinished};
 use serde_json::json;
 use ubi::format::VolumeKind;
-use ubi::{Access, AttachOptions, ImageOptions, ImageVolume, Layout, Volume, VolumeId, build_image};
+use ubi::{Access, ImageOptions, ImageVolume, Layout, Volume, VolumeId, build_image};
 use ubifs::Compressor;
 use ubifs::format::Compression;
 use ubifs::mkfs::{
@@ -25,6 +24,7 @@ use crate::output::{print_line, to_file};
 use crate::quantity::parse_bytes;
 use crate::ubi_command::chip::{ChipArguments, bar, finish, geometry};
 use crate::ubi_command::format::random;
+use crate::ubi_command::several;
 use crate::ubi_command::volumes::volume_name;
 
 /// Arguments of `tidegate ubifs mkfs`. The short options are those of `mkfs.ubifs`.
@@ -413,15 +413,11 @@ fn on_chip(
     tree: &Tree,
     step: &mut dyn FnMut(),
 ) -> Result<MkfsReport> {
-    if let Some(members) = arguments.chip.members()? {
-        let chips = members
-            .iter()
-            .map(|member| member.open(nand::Access::ReadWrite))
-            .collect::<Result<Vec<_>>>()?;
-        let array = array::attach(chips, AttachOptions::linux(Access::ReadWrite), Execution::Threads)?;
-        let report = on_volume(arguments, &**array.volume(), epoch, tree, step)?;
-        array.close()?;
-        return Ok(report);
+    if let Some(chips) = arguments.chip.members()? {
+        let array = several::attach(&chips, Access::ReadWrite)?;
+        return several::closing(&array, || {
+            on_volume(arguments, &**array.volume(), epoch, tree, step)
+        });
     }
     let ubi = arguments.chip.attach(Access::ReadWrite)?;
     let id = choose_volume(&ubi, &arguments.chip.image, arguments.volume.as_deref())?;

@@ -136,6 +136,8 @@ pub fn run(arguments: &UbifsMountArguments, words: &[OsString]) -> Result<Findin
         return Ok(Finding::Nothing);
     }
     let plan = Plan::new(arguments)?;
+    // Before the chips are written to.
+    fuse::check_mountpoint(&plan.mountpoint)?;
     if !plan.over {
         taken::refuse_if_taken(&plan.mountpoint)?;
     }
@@ -224,7 +226,7 @@ fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -
         None => plan.source.writable_volume()?,
     };
     let attached = Instant::now();
-    let writer = Writer::open(volume, plan.open)?;
+    let writer = Writer::open(volume, plan.open).inspect_err(|_| devices.close())?;
     let opened = Instant::now();
     let more = Map::from_iter([
         ("attach_us".to_owned(), microseconds(attached - started)),

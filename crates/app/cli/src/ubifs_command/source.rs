@@ -162,6 +162,14 @@ impl Devices {
         }
     }
 
+    /// Closes an array whose use was refused: until then Linux refuses its members. A single device has no such state.
+    pub fn close(&self) {
+        if let Self::Several(array) = self {
+            // The refusal is reported, and the next attach for writing recovers the array.
+            let _ = array.close();
+        }
+    }
+
     /// Finishes the background work, syncs the images, and closes an array.
     pub fn finish(&self) -> Result<()> {
         self.all().iter().try_for_each(finish)?;
