@@ -419,7 +419,7 @@ fn an_absent_member_is_told_by_every_command_that_uses_the_array() {
     assert_eq!(told(&[&["ubifs", "mkfs"][..], &all].concat()), Some(0));
     std::fs::create_dir(folder.join("mountpoint")).expect("possible on this host");
     for mode in ["rw", "ro"] {
-        // Where nothing can be mounted the members are told all the same.
+        // A machine that can mount nothing names the members all the same.
         if told(&[&["ubifs", "mount", "-o", mode][..], &all, &["mountpoint"]].concat()) == Some(0) {
             succeeds(folder, &["unmount", "mountpoint"]);
         }

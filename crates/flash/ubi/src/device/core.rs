@@ -266,7 +266,7 @@ impl<N: Nand> Core<N> {
                 self.pebs.set_state(peb, PebState::Torture);
                 Ok(())
             }
-            // Power went, or the process ended, as the program of this page began: nothing of it can be read.
+            // Power went, or the process ended, as the program of this page began: it reads as blank.
             Err(NandError::NotErased { .. }) if self.is_blank_from(peb, offset)? => {
                 self.rescue(volume, leb, peb, offset, data)
             }

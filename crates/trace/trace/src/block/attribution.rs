@@ -152,7 +152,7 @@ impl Attribution {
             .next_multiple_of(PAGE_BYTES);
         let claim = match (record.by_kernel, record.by) {
             (0, dirtied::BY_CALL) => Claim::Call,
-            // Of one page, it writes all or nothing; a failure is not known.
+            // A call for one page writes all of it or nothing; a failure is not known.
             (0, dirtied::BY_CALL_TO_COME) if end - start <= PAGE_BYTES => Claim::Call,
             (0, dirtied::BY_CALL_TO_COME) => Claim::CallToCome,
             (0, dirtied::BY_STORE) => Claim::Store,

@@ -90,7 +90,7 @@ pub struct CaptureSpec {
     pub driver_commands: bool,
     /// A program to run; the trace ends with it.
     pub command: Vec<OsString>,
-    /// Where the program's standard output goes.
+    /// Target of the program's standard output.
     pub command_output: CommandOutput,
     /// Maximum duration of the trace.
     pub duration: Option<Duration>,
@@ -115,7 +115,7 @@ pub enum Method {
     Tracefs,
 }
 
-/// Where the standard output of a traced program goes.
+/// Target of a traced program's standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOutput {
     /// To that of this process.

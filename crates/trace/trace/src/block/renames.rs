@@ -146,8 +146,8 @@ impl Renames {
         renamed
     }
 
-    /// How many of these file systems were not watched for all of the trace: mounted after its start, or where this process
-    /// sees no mount. Those without a device number of their own (btrfs) count as one.
+    /// Number of these file systems that were not watched for all of the trace: mounted after its start, or not mounted in
+    /// this process's namespace. Those without a device number of their own (btrfs) count as one.
     pub(crate) fn unwatched(&self, used: &HashSet<DeviceNumber>) -> u64 {
         let is_watched = |one: &&DeviceNumber| match one.major {
             0 => self.watched.iter().any(|known| known.major == 0),

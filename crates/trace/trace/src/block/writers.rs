@@ -471,7 +471,7 @@ mod tests {
             sure(&writers.split(FILE, 0, 16384)),
             [(0, 8192, 2, false), (8192, 16384, 2, true)]
         );
-        // At home, nothing of others waits.
+        // Data of others at home no longer waits.
         writers.written_out(FILE, 0, 16384);
         writers.wrote(FILE, 0, 16384, writer(3, 2), Claim::Store);
         assert_eq!(sure(&writers.split(FILE, 0, 16384)), [(0, 16384, 3, true)]);

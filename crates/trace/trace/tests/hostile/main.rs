@@ -225,7 +225,7 @@ fn run(case: &Case) -> Outcome<Option<Verdict>> {
             .any(|name| ["ext4_data_journal", "btrfs"].contains(name)),
         may_be_unknown: match case.file_systems.last() {
             Some(&"btrfs") => ON_BTRFS,
-            Some(&"xfs" | &"ext4_data_journal") => WITH_FAILED,
+            Some(&"xfs" | &"ext4" | &"ext4_data_journal") => WITH_FAILED,
             _ => MAPPED,
         },
     };
@@ -245,8 +245,8 @@ struct Means {
 
 /// Stores to pages that several processes have mapped, or where others' data waited.
 const MAPPED: &[&str] = &["mapped", "truncated", "stored"];
-/// XFS tells of a call before it copies, and not that it fails. With its data in the journal, ext4 writes all of a folio of
-/// which a call copied a part.
+/// XFS tells of a call before it copies, and not that it fails. ext4 writes all of a large folio of which a call copied a
+/// part, and tells only of that part.
 const WITH_FAILED: &[&str] = &["mapped", "truncated", "stored", "failed"];
 /// On btrfs the kernel does not tell of write calls to pages that are dirty already.
 const ON_BTRFS: &[&str] = &[
