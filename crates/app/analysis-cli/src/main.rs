@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod apps;
+mod ceiling;
 mod compare;
 mod foreign;
 mod query;
@@ -17,6 +18,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use programs::analysis_arguments::AnalysisCommand;
 use programs::command_line;
+
+use crate::ceiling::Ceiling;
+
+#[global_allocator]
+static MEMORY: Ceiling = Ceiling::new();
 
 /// Analyse block traces in SQL; also as `tidegate trace report`, `query`, `compare` and `apps`.
 #[derive(Debug, Parser)]

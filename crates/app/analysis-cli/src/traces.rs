@@ -9,15 +9,18 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use programs::analysis_arguments::LimitArguments;
 
+use crate::MEMORY;
 use crate::foreign::Copies;
 
 /// Delay before the progress bar appears; shorter work needs none.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
-/// Limits of the queries.
+/// Limits of the queries, which the process keeps from here on.
 pub fn limits(arguments: &LimitArguments) -> Limits {
+    let memory_bytes = usize::try_from(arguments.memory).unwrap_or(usize::MAX);
+    MEMORY.set_for(memory_bytes);
     Limits {
-        memory_bytes: usize::try_from(arguments.memory).unwrap_or(usize::MAX),
+        memory_bytes,
         threads: arguments.threads.map_or_else(processors, usize::from),
     }
 }

@@ -175,6 +175,29 @@ fn a_query_that_is_too_much_ends_with_its_limit_and_the_next_step() {
 }
 
 #[test]
+fn values_that_functions_make_have_a_ceiling() {
+    let folder = tempfile::tempdir().unwrap();
+    stored(folder.path(), "phone", 400, 0);
+    let doubled: String = (1..40)
+        .map(|step| format!(", t{step} AS (SELECT s || s AS s FROM t{})", step - 1))
+        .collect();
+    for sql in [
+        "SELECT repeat(path, 100000000) FROM runs".to_owned(),
+        "SELECT lpad('x', 2000000000)".to_owned(),
+        format!("WITH t0 AS (SELECT path AS s FROM runs){doubled} SELECT length(s) FROM t39"),
+    ] {
+        let asked = tidegate(
+            folder.path(),
+            &["trace", "query", "phone.trace", &sql, "--memory", "8m"],
+        );
+        let said = text(&asked.stderr);
+        assert_eq!(asked.status.code(), Some(2), "{sql}: {said}");
+        assert!(said.contains("--memory"), "{sql}: {said}");
+        assert_eq!(text(&asked.stdout), "", "{sql}");
+    }
+}
+
+#[test]
 fn two_traces_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     stored(folder.path(), "a", 10, 0);
