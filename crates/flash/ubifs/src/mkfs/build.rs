@@ -513,7 +513,6 @@ impl<'a> Builder<'a> {
         let sums = Watermarks::new(self.options.leb_bytes, self.options.min_io_bytes).sum(&self.spaces);
         Master {
             highest_inode: self.highest_inode.into(),
-            commit: 0,
             flags: MASTER_NO_ORPHANS,
             log_leb: LOG_LEB,
             root_leb: root.leb,
@@ -528,21 +527,11 @@ impl<'a> Builder<'a> {
             used_bytes: sums.used,
             dead_bytes: sums.dead,
             dark_bytes: sums.dark,
-            lpt_leb: 0,
-            lpt_offset: 0,
-            lpt_head_leb: 0,
-            lpt_head_offset: 0,
-            ltab_leb: 0,
-            ltab_offset: 0,
-            lsave_leb: 0,
-            lsave_offset: 0,
             scanned_leb: self.areas.main_first,
             empty_lebs: sums.empty_lebs,
             index_lebs: sums.index_lebs,
             lebs,
-            root_hash: [0; 64],
-            lpt_hash: [0; 64],
-            hmac: [0; 64],
+            ..Master::unknown()
         }
     }
 

@@ -25,6 +25,16 @@ pub fn make_subject(source: &Path) {
     }
 }
 
+fn exchange(one: &Path, two: &Path) -> std::io::Result<()> {
+    Ok(rustix::fs::renameat_with(
+        CWD,
+        one,
+        CWD,
+        two,
+        RenameFlags::EXCHANGE,
+    )?)
+}
+
 pub type Act = fn(&Path, &Path, u64) -> std::io::Result<()>;
 
 /// Kinds of change: in the source, with a folder beside it on the same file system, and a number that is never the same.
@@ -164,24 +174,10 @@ pub const CHANGES: &[(&str, Act)] = &[
         fs::rename(at.join("a/deep/first"), at.join("a/deep/two"))
     }),
     ("exchange", |at, _, _| {
-        let (one, two) = (at.join("a/deep/one"), at.join("b/deep/two"));
-        Ok(rustix::fs::renameat_with(
-            CWD,
-            one,
-            CWD,
-            two,
-            RenameFlags::EXCHANGE,
-        )?)
+        exchange(&at.join("a/deep/one"), &at.join("b/deep/two"))
     }),
     ("exchange folders", |at, _, _| {
-        let (one, two) = (at.join("a/deep"), at.join("b/deep"));
-        Ok(rustix::fs::renameat_with(
-            CWD,
-            one,
-            CWD,
-            two,
-            RenameFlags::EXCHANGE,
-        )?)
+        exchange(&at.join("a/deep"), &at.join("b/deep"))
     }),
     ("rename a folder twice", |at, _, number| {
         fs::rename(at.join("c"), at.join(format!("c {number}")))?;
