@@ -86,7 +86,17 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
 
 /// Crates with `unsafe` blocks.
 const UNSAFE_CRATES: &[&str] = &[
-    "bench", "buffer", "emmc", "fsmap", "fuse", "live", "nand", "passfs", "testkit", "trace",
+    "analysis-cli",
+    "bench",
+    "buffer",
+    "emmc",
+    "fsmap",
+    "fuse",
+    "live",
+    "nand",
+    "passfs",
+    "testkit",
+    "trace",
 ];
 
 /// External crates that only the named crates may use.
