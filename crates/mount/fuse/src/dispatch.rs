@@ -2,6 +2,7 @@
 //!
 //! It knows no transport: it takes a decoded request ([`Request`], names and data) and returns the reply as bytes.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -31,6 +32,8 @@ use crate::write::SyncedByKernel;
 
 /// Attribute of the root directory that this crate answers itself.
 const STATS_XATTR: &[u8] = b"user.tidegate.stats";
+/// The label of SELinux.
+const LABEL_XATTR: &[u8] = b"security.selinux";
 
 /// The answer to a request.
 pub enum Answer {
@@ -612,7 +615,8 @@ impl Dispatcher {
                     }
                     (self.stats_document)()
                 } else {
-                    fs.getxattr(ino, name)?
+                    fs.getxattr(ino, name)
+                        .map_err(|error| self.without_label(name, error))?
                 }
             }
             _ if request.header.uid == 0 => fs.listxattr(ino)?,
@@ -634,6 +638,18 @@ impl Dispatcher {
             out.extend_from_slice(&value);
         }
         Ok(())
+    }
+
+    /// The answer about an attribute that a file does not have.
+    ///
+    /// The kernel caches no extended attributes, and ls(1) asks for the label of each file until a file system says that
+    /// it has none. A kernel without SELinux gives no labels, so that a tree whose root has none is such a file system.
+    fn without_label(&self, name: &[u8], error: FsError) -> FsError {
+        let unlabelled = error == FsError::NoData
+            && name == LABEL_XATTR
+            && !Path::new("/sys/fs/selinux").exists()
+            && self.file_system.getxattr(Ino::ROOT, name) == Err(FsError::NoData);
+        if unlabelled { FsError::NotSupported } else { error }
     }
 
     fn copy(&self, request: &Request, out: &mut Vec<u8>) -> FsResult<()> {

@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::harness::Mounted;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatxFlags, XattrFlags};
@@ -274,6 +274,27 @@ fn extended_attributes_are_those_of_the_source() {
         let length =
             rustix::fs::getxattr(mounted.source().join("file"), "user.colour", &mut value[..]).unwrap();
         assert_eq!(&value[..length], b"green");
+    });
+}
+
+#[test]
+fn a_tree_without_labels_is_a_file_system_without_labels() {
+    const LABEL: &str = "security.selinux";
+    in_each_mode(|mounted, root| {
+        fs::write(root.join("bare"), "x").unwrap();
+        fs::write(mounted.source().join("labelled"), "x").unwrap();
+        let set = |path: PathBuf| rustix::fs::setxattr(path, LABEL, b"label", XattrFlags::empty());
+        // An ordinary user may not, and a kernel with SELinux gives labels itself.
+        if Path::new("/sys/fs/selinux").exists() || set(mounted.source().join("labelled")).is_err() {
+            return;
+        }
+        let get = |name: &str| rustix::fs::getxattr(root.join(name), LABEL, &mut [0_u8; 16][..]);
+        assert_eq!(get("bare"), Err(Errno::OPNOTSUPP));
+        assert_eq!(get("labelled"), Ok(5), "a label that is there is returned");
+        set(mounted.source()).unwrap();
+        assert_eq!(get("bare"), Err(Errno::NODATA), "a tree with labels");
+        rustix::fs::removexattr(mounted.source(), LABEL).unwrap();
+        assert_eq!(get("bare"), Err(Errno::OPNOTSUPP));
     });
 }
 

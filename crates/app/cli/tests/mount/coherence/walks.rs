@@ -20,7 +20,7 @@ fn requests(mounted: &Mounted) -> BTreeMap<String, u64> {
         (name, one["count"].as_u64().unwrap())
     });
     counted
-        .filter(|(name, _)| !["getxattr", "forget", "batch_forget"].contains(&name.as_str()))
+        .filter(|(name, _)| !["forget", "batch_forget"].contains(&name.as_str()))
         .collect()
 }
 
