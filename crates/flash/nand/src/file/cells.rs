@@ -124,19 +124,22 @@ impl FileCells {
         })
     }
 
-    /// The offset after the last byte of a block that is not 0xFF. Most blocks of an image are full, so this tries
-    /// the last page first.
+    /// The offset after the last byte of a block that is not 0xFF. Most blocks of an image are full but for a page or
+    /// two, so this looks from the end on: a page, then parts that double.
     fn end_of_data(&mut self, peb: Peb) -> io::Result<usize> {
-        let page_bytes = index(self.geometry.page_bytes());
-        let front = self.geometry.block_bytes() - self.geometry.page_bytes();
-        let mut data = vec![0; page_bytes];
-        self.read(peb, front, &mut data)?;
-        if let Some(end) = end_of_written(&data) {
-            return Ok(index(front) + end);
+        let mut end = self.geometry.block_bytes();
+        let mut bytes = self.geometry.page_bytes();
+        let mut data = Vec::new();
+        while end > 0 {
+            let start = end.saturating_sub(bytes);
+            data.resize(index(end - start), 0);
+            self.read(peb, start, &mut data)?;
+            if let Some(written) = end_of_written(&data) {
+                return Ok(index(start) + written);
+            }
+            (end, bytes) = (start, bytes.saturating_mul(2));
         }
-        data.resize(index(front), 0);
-        self.read(peb, 0, &mut data)?;
-        Ok(end_of_written(&data).unwrap_or(0))
+        Ok(0)
     }
 
     fn has_marks(&self) -> bool {
