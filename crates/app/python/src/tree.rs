@@ -2,13 +2,14 @@
 //!
 //! Names come from the dump and are not trusted: those that no file of a host can have are left out, and told.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use image::{Severity, open_ubifs, salvage_ubifs};
+use image::{Severity, in_parallel, open_ubifs, salvage_ubifs};
 use ubi::Volume;
 use ubifs::format::{BLOCK_BYTES, EntryKind, Inode, InodeNumber};
 use ubifs::{Entry, Finding, MasterKey, OpenOptions, Subject, Ubifs, UbifsError};
 
+use crate::ahead::{Ahead, Content};
 use crate::failure::{Class, Failure, SALVAGE, ZEROS};
 
 /// A loss or a decision in a file system.
@@ -80,10 +81,14 @@ fn notes(findings: &[Finding]) -> Vec<Note> {
     findings.iter().map(Note::from).collect()
 }
 
+/// Larger reads are divided among the processors in pieces of this size: a multiple of a block, and the largest request.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// An open file system.
 pub struct Tree {
     ubifs: Ubifs,
     notes: Vec<Note>,
+    ahead: Ahead,
 }
 
 /// A file of a directory.
@@ -114,6 +119,7 @@ impl Tree {
         Ok(Self {
             ubifs: opened.ubifs.with_keys(keys),
             notes,
+            ahead: Ahead::default(),
         })
     }
 
@@ -143,6 +149,7 @@ impl Tree {
         Self {
             ubifs: salvage.into_tree(keys),
             notes,
+            ahead: Ahead::default(),
         }
     }
 
@@ -241,6 +248,7 @@ impl Tree {
                 });
             }
         }
+        self.ahead.listed(children.iter().map(|child| &child.inode));
         let mut all = notes(&lost);
         all.append(&mut left_out);
         (children, all)
@@ -249,10 +257,41 @@ impl Tree {
     /// Reads a file from `offset` on; `out` ends before its end. Lost blocks are zeros, and notes.
     #[must_use]
     pub fn read(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Vec<Note> {
+        if out.len() < 2 * PIECE_BYTES {
+            return self.read_piece(file, offset, out);
+        }
+        let starts = (offset..).step_by(PIECE_BYTES);
+        let pieces: Vec<(u64, Mutex<&mut [u8]>)> =
+            starts.zip(out.chunks_mut(PIECE_BYTES).map(Mutex::new)).collect();
+        let lost = in_parallel(&pieces, &|(start, out)| {
+            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            self.read_piece(file, *start, &mut out)
+        });
+        let mut all: Vec<Note> = Vec::new();
+        for note in lost.into_iter().flatten() {
+            // A damaged node of the index is found by each piece below it.
+            if note.kind != "index" || !all.contains(&note) {
+                all.push(note);
+            }
+        }
+        all
+    }
+
+    fn read_piece(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Vec<Note> {
         let mut lost = Vec::new();
         let bytes = self.ubifs.read_lossy(file, offset, out, &mut lost);
         out[bytes..].fill(0);
         notes(&lost)
+    }
+
+    /// The whole content of a file that was read ahead, or is, with others; `None` for others.
+    #[must_use]
+    pub fn whole(&self, file: &Inode) -> Option<Content> {
+        self.ahead.whole(file, &|file: &Inode| {
+            let mut content = vec![0; usize::try_from(file.size_bytes).unwrap_or(0)];
+            let lost = self.read(file, 0, &mut content);
+            (content, lost)
+        })
     }
 
     /// The error for a read with losses.

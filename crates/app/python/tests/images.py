@@ -73,6 +73,16 @@ class Images:
         self.ubi = self.path / "router.bin"
         tool("ubinize", "-Q", "1001", "-p", "128KiB", "-m", str(PAGE), "-o", self.ubi, configuration)
 
+    def image_of(self, files: "dict[str, bytes]") -> Path:
+        """A UBIFS outside of UBI with these files in its root."""
+        root = self.path / f"root-{'-'.join(files)}"
+        root.mkdir()
+        for name, content in files.items():
+            (root / name).write_bytes(content)
+        image = root.with_suffix(".ubifs")
+        tool("mkfs.ubifs", "-m", str(PAGE), "-e", str(LEB), "-c", "200", "-r", root, "-o", image)
+        return image
+
     def write(self, name: str, content: bytes) -> Path:
         """A file beside the images."""
         path = self.path / name

@@ -6,6 +6,8 @@ import os
 import pickle
 import random
 import stat
+import subprocess
+import sys
 import threading
 import unittest
 import warnings
@@ -108,6 +110,17 @@ class Dumps(unittest.TestCase):
         with tidegate.open(bytearray(data)) as dump:
             sizes = [(area.size, area.is_erased) for area in dump.areas]
             self.assertEqual(sizes, [(BLOCK, True), (100, False)])
+
+
+class Import(unittest.TestCase):
+    def test_an_import_needs_no_module_that_takes_long(self) -> None:
+        slow = {"dataclasses", "inspect", "json", "pathlib", "re", "shutil", "subprocess", "tempfile", "typing"}
+        program = "import sys; before = set(sys.modules); import tidegate; print(*(set(sys.modules) - before))"
+        words = [sys.executable, "-S", "-c", program]
+        environment = {**os.environ, "PYTHONPATH": str(Path(tidegate.__file__).parent.parent)}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        self.assertEqual(slow & set(done.stdout.split()), set())
+        self.assertTrue(callable(tidegate.trace) and isinstance(tidegate.Trace, type))
 
 
 class Errors(unittest.TestCase):
@@ -264,6 +277,37 @@ class Files(unittest.TestCase):
     def test_lines_can_be_read(self) -> None:
         with io.TextIOWrapper(self.fs.open("/etc/passwd")) as file:
             self.assertEqual(list(file), ["root:x:0:0:root:/root:/bin/sh\n"])
+
+    def test_files_read_ahead_are_those_read_by_themselves(self) -> None:
+        with tidegate.open(IMAGES.ubi) as dump:
+            listed = [entry for entry in root_of(dump).entries() if entry.is_file()]
+            alone = {entry.path: entry.read_bytes() for entry in reversed(listed)}
+            for _ in range(3):
+                self.assertEqual({entry.path: entry.read_bytes() for entry in listed}, alone)
+            # By paths, as after a walk, and with some left out.
+            fs = root_of(dump)
+            self.assertEqual({entry.path: fs.read_bytes(entry.path) for entry in fs.entries() if entry.is_file()}, alone)
+            some = [entry for entry in root_of(dump).entries() if entry.is_file()][::3]
+            self.assertEqual([entry.read_bytes() for entry in some], [alone[entry.path] for entry in some])
+
+    def test_a_large_read_is_all_of_its_pieces(self) -> None:
+        content = random.Random(8).randbytes(3_300_001)
+        image = IMAGES.image_of({"large": content})
+        with tidegate.open(image) as dump:
+            fs = root_of(dump)
+            self.assertEqual(fs.read_bytes("/large"), content)
+            with fs.open("/large", 0) as file:
+                file.seek(4095)
+                self.assertEqual(file.read(), content[4095:])
+
+    def test_a_process_that_was_forked_reads_on(self) -> None:
+        with tidegate.open(IMAGES.ubi) as dump:
+            listed = [entry for entry in root_of(dump).entries() if entry.is_file()]
+            half = [entry.read_bytes() for entry in listed[: len(listed) // 2]]
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if [entry.read_bytes() for entry in listed][: len(half)] == half else 1)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
 
     def test_threads_read_at_the_same_time(self) -> None:
         wrong = []

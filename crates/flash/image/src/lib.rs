@@ -8,6 +8,8 @@
 //!   [`salvage_ubifs`]: the same by all nodes that a scan finds.
 //! - [`Finding`]: each thing that was lost or decided, with its location in the dump.
 //!
+//! [`in_parallel`] divides work among the processors, for the search of headers and for readers of files.
+//!
 //! Dumps with OOB areas are corrected by their ECC, whose layout is found by trial or given ([`EccHint`]).
 //!
 //! Nothing is written, and nothing damaged is an error: a block that can't be understood is left out with a finding. The
@@ -25,6 +27,7 @@ mod dump;
 mod ecc;
 mod finding;
 mod open;
+mod parallel;
 mod partition;
 mod scan;
 mod shape;
@@ -38,6 +41,7 @@ pub use correct::Correction;
 pub use dump::{ByteSource, Dump, Window};
 pub use finding::{Finding, Severity, What};
 pub use open::{Opened, Salvaged, open_ubifs, salvage_ubifs};
+pub use parallel::in_parallel;
 pub use partition::{Blocks, Partition};
 pub use shape::{EccHint, Hints, HintsError, Shape};
 pub use survey::{Area, BareVolume, Part, Survey, survey};

@@ -5,6 +5,7 @@ use ubi::format::{Decoded, EcHeader, HEADER_BYTES};
 use ubifs::format::{NodeKind, Superblock, check_expected};
 
 use crate::dump::Dump;
+use crate::parallel::in_parallel;
 
 /// An EC header in a dump.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +38,48 @@ const UBIFS_MAGIC: [u8; 4] = 0x0610_1831_u32.to_le_bytes();
 /// Offset and number of a superblock in the type field of a node.
 const NODE_KIND: (usize, u8) = (20, 6);
 
+/// Bytes that a thread searches at once.
+const PART_BYTES: u64 = 8 << 20;
+/// Parts between two calls of `progress`.
+const PARTS: usize = 8;
+
 /// Finds all headers. `progress` gets the number of bytes done.
 pub(crate) fn scan(dump: &Dump, progress: &mut dyn FnMut(u64)) -> Found {
+    let mut found = Found::default();
+    let mut at = 0;
+    while at < dump.bytes() {
+        let starts = (0..).map(|part: u64| at + part * PART_BYTES);
+        let starts: Vec<u64> = starts
+            .take(PARTS)
+            .take_while(|start| *start < dump.bytes())
+            .collect();
+        for part in in_parallel(&starts, &|start| scan_part(dump, *start, *start + PART_BYTES)) {
+            found.join(part);
+        }
+        at = starts.last().map_or(at, |last| *last) + PART_BYTES;
+        progress(at.min(dump.bytes()));
+    }
+    found
+}
+
+impl Found {
+    /// Adds what was found behind this.
+    fn join(&mut self, behind: Self) {
+        let room = HITS_MAX.saturating_sub(self.hits.len());
+        let dropped = behind.hits.get(room).map(|hit| hit.at);
+        self.dropped_from = self.dropped_from.or(dropped).or(behind.dropped_from);
+        self.hits.extend(behind.hits.into_iter().take(room));
+        let room = SUPERBLOCKS_MAX.saturating_sub(self.superblocks.len());
+        self.superblocks.extend(behind.superblocks.into_iter().take(room));
+    }
+}
+
+/// Finds the headers that begin from `at` to `end`.
+fn scan_part(dump: &Dump, mut at: u64, end: u64) -> Found {
     let (ec, ubifs) = (Finder::new(b"UBI#"), Finder::new(&UBIFS_MAGIC));
     let mut found = Found::default();
     let mut buffer = vec![0; STEP_BYTES + OVERLAP_BYTES];
-    let mut at = 0;
-    while at < dump.bytes() {
+    while at < dump.bytes().min(end) {
         dump.read(i64::try_from(at).unwrap_or(i64::MAX), &mut buffer);
         let place = |offset: usize| at + u64::try_from(offset).unwrap_or(u64::MAX);
         let is_inside = |offset: &usize| *offset < STEP_BYTES;
@@ -69,7 +105,6 @@ pub(crate) fn scan(dump: &Dump, progress: &mut dyn FnMut(u64)) -> Found {
             }
         }
         at = place(STEP_BYTES);
-        progress(at.min(dump.bytes()));
     }
     found
 }
@@ -114,5 +149,30 @@ mod tests {
         assert_eq!(hits, places.map(|at| u64::try_from(at).unwrap()));
         assert!(found.superblocks.is_empty());
         assert_eq!(done, 3 << 20);
+    }
+
+    #[test]
+    fn the_parts_of_all_threads_are_joined_in_order() {
+        let header = EcHeader {
+            erase_counter: 1,
+            vid_header_offset: 512,
+            data_offset: 2048,
+            image_sequence: 7,
+        };
+        let mut content = vec![0x11; 41 << 20];
+        // Also across the border of two threads.
+        let part = usize::try_from(PART_BYTES).unwrap();
+        let places = (0..5).flat_map(|number| [number * part + 40, (number + 1) * part - 32]);
+        let places: Vec<usize> = places.collect();
+        for at in &places {
+            content[*at..*at + HEADER_BYTES].copy_from_slice(&header.encode());
+        }
+        let dump = Dump::spool("dump", &content[..]).unwrap();
+        let mut done = Vec::new();
+        let found = scan(&dump, &mut |bytes| done.push(bytes));
+        let hits: Vec<u64> = found.hits.iter().map(|hit| hit.at).collect();
+        let places: Vec<u64> = places.iter().map(|at| u64::try_from(*at).unwrap()).collect();
+        assert_eq!(hits, places);
+        assert!(done.is_sorted() && done.last() == Some(&(41 << 20)));
     }
 }

@@ -1,9 +1,9 @@
 """Dumps, their partitions and volumes."""
 
-import mmap
+from __future__ import annotations
+
 import os
 import warnings
-from typing import Any, BinaryIO, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _core
 from ._errors import ArgumentError, DamageError, LossWarning, NotFlashError
@@ -11,10 +11,15 @@ from ._files import RangeFile, buffered
 from ._tree import FileSystem
 from ._values import Area, Blocks, Finding, findings_of, text_of
 
-#: A key of encrypted files: its bytes, or its descriptor (8 bytes or 16 hexadecimal digits) and its bytes.
-Key = Union[bytes, Tuple[Union[str, bytes], bytes]]
-#: A dump: a path, an open binary file, or its bytes.
-Source = Union[str, bytes, "os.PathLike[Any]", BinaryIO, bytearray, memoryview, mmap.mmap]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import mmap
+    from typing import Any, BinaryIO, Iterator, List, Optional, Sequence, Tuple, Union
+
+    #: A key of encrypted files: its bytes, or its descriptor (8 bytes or 16 hexadecimal digits) and its bytes.
+    Key = Union[bytes, Tuple[Union[str, bytes], bytes]]
+    #: A dump: a path, an open binary file, or its bytes.
+    Source = Union[str, bytes, os.PathLike[Any], BinaryIO, bytearray, memoryview, mmap.mmap]
 
 
 def open(  # noqa: A001 (the name that users of the package expect)
@@ -74,7 +79,10 @@ class _View:
 
 
 def _of_object(source: Any, view: _View) -> "_core.Dump":
-    if isinstance(source, (bytearray, memoryview, mmap.mmap)):
+    # A memory map, without the import of its module.
+    if isinstance(source, (bytearray, memoryview)) or any(
+        base.__module__ == "mmap" for base in type(source).__mro__
+    ):
         size = len(source)
 
         def read_at(at: int, count: int) -> bytes:

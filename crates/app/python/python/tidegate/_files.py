@@ -1,10 +1,15 @@
 """Read-only binary files over a function that reads at an offset."""
 
+from __future__ import annotations
+
 import io
 import os
-from typing import Any, BinaryIO, Callable, Optional, cast
 
 from ._errors import ArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Callable, Optional
 
 #: Bytes that a buffered file reads at once.
 BUFFER_SIZE = 1 << 17
@@ -92,5 +97,5 @@ class RangeFile(io.RawIOBase):
 def buffered(raw: RangeFile, buffering: int) -> BinaryIO:
     """The file with a buffer of this size: -1 is the usual one, 0 none."""
     if buffering == 0:
-        return cast(BinaryIO, raw)
-    return cast(BinaryIO, io.BufferedReader(raw, BUFFER_SIZE if buffering < 0 else buffering))
+        return raw  # type: ignore[return-value]
+    return io.BufferedReader(raw, BUFFER_SIZE if buffering < 0 else buffering)  # type: ignore[return-value]

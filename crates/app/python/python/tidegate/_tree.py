@@ -4,27 +4,33 @@ Paths are those of the dump, below ``/``; symbolic links are followed inside of 
 strings as of :func:`os.fsdecode`.
 """
 
+from __future__ import annotations
+
 import os
 import stat as stat_modes
 import warnings
-from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from . import _core
 from ._errors import ArgumentError, KindError, LossWarning, NotFoundError
 from ._files import RangeFile, buffered
 from ._values import Finding, bytes_of, findings_of, text_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple, Union
+
     from ._dump import Volume
 
-#: A path in a file system.
-PathLike = Union[str, bytes, "os.PathLike[Any]"]
+    #: A path in a file system.
+    PathLike = Union[str, bytes, os.PathLike[Any]]
 
 #: Symbolic links that are followed in one path, as in Linux.
 LINKS_MAX = 40
 #: Maximum nesting of folders in a walk, and length of a path.
 DEPTH_MAX = 256
 PATH_MAX = 4095
+#: Entries that :meth:`FileSystem.entries` lists before it yields them.
+ENTRIES_AHEAD = 256
 #: Bytes that ``read()`` without a size returns at most, for dumps smaller than a 64th of it.
 READ_MAX = 1 << 30
 #: Findings that are kept.
@@ -97,8 +103,7 @@ class Entry:
 
     def read_bytes(self, *, on_loss: str = "raise") -> bytes:
         """Its whole content."""
-        with self.open(0, on_loss=on_loss) as file:
-            return file.read()
+        return self.fs._file(self.path, self._node, on_loss).readall()
 
     def readlink(self) -> str:
         """Target of a symbolic link."""
@@ -123,7 +128,7 @@ class Entry:
 
 
 class FileSystem:
-    """A UBIFS. It reads from the dump; nothing is kept but inodes."""
+    """A UBIFS. It reads from the dump; nothing is kept but inodes, and some megabytes of files that are read ahead."""
 
     def __init__(self, core: "_core.Tree", volume: "Volume", place: str, is_salvaged: bool) -> None:
         self._core = core
@@ -280,9 +285,15 @@ class FileSystem:
 
     def entries(self, top: PathLike = "/") -> Iterator[Entry]:
         """Everything below a directory, parents first, with attributes: faster than paths for whole trees."""
+        # Some folders ahead, so that small ones are read in batches, too: the core reads listed files ahead.
+        listed: List[Entry] = []
         for _, directories, others in self._walk(top):
-            yield from directories
-            yield from others
+            listed += directories
+            listed += others
+            if len(listed) >= ENTRIES_AHEAD:
+                yield from listed
+                listed = []
+        yield from listed
 
     def _walk(self, top: PathLike) -> Iterator[Tuple[str, List[Entry], List[Entry]]]:
         path, node = self._resolve(top, True)
@@ -331,10 +342,12 @@ class FileSystem:
 
     def read_bytes(self, path: PathLike, *, on_loss: str = "raise") -> bytes:
         """The whole content of a file."""
-        with self.open(path, 0, on_loss=on_loss) as file:
-            return file.read()
+        return self._file(*self._resolve(path, True), on_loss).readall()
 
     def _open(self, path: str, node: "_core.Node", buffering: int, on_loss: str) -> BinaryIO:
+        return buffered(self._file(path, node, on_loss), buffering)
+
+    def _file(self, path: str, node: "_core.Node", on_loss: str) -> RangeFile:
         if on_loss not in ("raise", "zeros"):
             raise ArgumentError(f'on_loss is {on_loss!r}; expected "raise" or "zeros"', self.place(path))
         if not stat_modes.S_ISREG(node.mode):
@@ -349,7 +362,7 @@ class FileSystem:
             return data
 
         largest = max(READ_MAX, 64 * self.volume.partition.dump.size)
-        return buffered(RangeFile(read_at, node.size, path, largest), buffering)
+        return RangeFile(read_at, node.size, path, largest)
 
     def __repr__(self) -> str:
         return f"<tidegate.FileSystem {self._place!r}{', salvaged' if self.is_salvaged else ''}>"

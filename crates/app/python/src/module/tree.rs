@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 use ubifs::format::Inode;
 
 use super::dump::{FindingRow, within};
-use super::guard::{fill, without_gil};
+use super::guard::{exception, fill, without_gil};
 use crate::tree;
 use crate::tree::{Extents, Note, Xattrs};
 
@@ -147,6 +147,13 @@ impl Node {
     ) -> PyResult<(Bound<'py, PyBytes>, Vec<FindingRow>)> {
         let mut lost = Vec::new();
         let bytes = within(self.inode.size_bytes, offset, bytes);
+        let is_whole = u64::try_from(bytes).is_ok_and(|bytes| bytes == self.inode.size_bytes);
+        if is_whole && let Some((content, lost)) = without_gil(py, || Ok(self.tree.whole(&self.inode)))? {
+            return match lost.first().filter(|_| !zeros) {
+                Some(first) => Err(exception(py, &self.tree.lost(first))),
+                None => Ok((PyBytes::new(py, &content), rows(&lost))),
+            };
+        }
         let read = fill(py, bytes, |out| {
             lost = self.tree.read(&self.inode, offset, out);
             match lost.first().filter(|_| !zeros) {

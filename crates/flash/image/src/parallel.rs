@@ -1,0 +1,63 @@
+//! Work for all processors, by threads that end with the call: none is left that could hold a lock while the process forks.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Maximum number of threads.
+const THREADS_MAX: usize = 8;
+
+/// The results of `work` for all items, in their order. A panic of a thread is one of the caller.
+pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: &(impl Fn(&T) -> R + Sync)) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(number) else {
+                return done;
+            };
+            done.push((number, work(item)));
+        }
+    };
+    let helpers = thread::available_parallelism().map_or(1, usize::from);
+    let helpers = helpers.min(THREADS_MAX).min(items.len()).saturating_sub(1);
+    let mut done = thread::scope(|scope| {
+        // A host that gives no thread is no reason to fail: the others do the work.
+        let helpers: Vec<_> = (0..helpers)
+            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, take).ok())
+            .collect();
+        let mut done = take();
+        for helper in helpers {
+            match helper.join() {
+                Ok(of_helper) => done.extend(of_helper),
+                Err(panic) => resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        let items: Vec<usize> = (0..1000).collect();
+        assert_eq!(
+            in_parallel(&items, &|item| item * 3),
+            items.iter().map(|item| item * 3).collect::<Vec<_>>()
+        );
+        assert_eq!(in_parallel(&[0_u8; 0], &|item| *item), []);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller() {
+        let items: Vec<usize> = (0..100).collect();
+        let work = |item: &usize| assert!(*item != 50);
+        assert!(std::panic::catch_unwind(|| in_parallel(&items, &work)).is_err());
+    }
+}
