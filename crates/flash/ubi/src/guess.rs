@@ -83,6 +83,9 @@ fn shape_of(image: &[u8], headers: &[(usize, EcHeader)]) -> Option<GuessedShape>
 /// Number of headers that reveals the pattern even if some blocks have none.
 const HEADERS_ENOUGH: usize = 64;
 
+/// 512-byte pages with 8 bytes of OOB are the smallest unit of a block.
+const STEP: usize = 8;
+
 /// The EC headers found so far in an image that is read in chunks.
 #[derive(Default)]
 struct EcHeaders {
@@ -94,18 +97,23 @@ struct EcHeaders {
 impl EcHeaders {
     /// Continues the search up to the end of `image`.
     fn look(&mut self, image: &[u8]) {
-        while let Some(raw) = image
-            .get(self.next..)
-            .and_then(<[u8]>::first_chunk::<HEADER_BYTES>)
-            .filter(|_| self.found.len() < HEADERS_ENOUGH)
-        {
-            if raw.starts_with(b"UBI#")
-                && let Decoded::Header(header) = EcHeader::decode(raw)
-            {
-                self.found.push((self.next, header));
+        let has_magic = |chunk: &[u8]| chunk.starts_with(b"UBI#");
+        while self.found.len() < HEADERS_ENOUGH {
+            let rest = image.get(self.next..).unwrap_or_default();
+            let Some(places) = rest.len().checked_sub(HEADER_BYTES) else {
+                return;
+            };
+            let chunks = rest.chunks_exact(STEP).take(places / STEP + 1);
+            let Some(chunk) = chunks.clone().position(has_magic) else {
+                self.next += chunks.len() * STEP;
+                return;
+            };
+            let at = self.next + chunk * STEP;
+            let raw = image[at..].first_chunk::<HEADER_BYTES>();
+            if let Some(Decoded::Header(header)) = raw.map(EcHeader::decode) {
+                self.found.push((at, header));
             }
-            // 512-byte pages with 8 bytes of OOB are the smallest unit of a block.
-            self.next += 8;
+            self.next = at + STEP;
         }
     }
 }

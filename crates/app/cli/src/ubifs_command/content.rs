@@ -5,8 +5,8 @@ use std::io::Read;
 use ubifs::format::{BLOCK_BYTES, Inode};
 use ubifs::{Finding, Ubifs};
 
-/// Size of one read.
-const PIECE_BYTES: usize = 1 << 20;
+/// Size of one read: with the nodes that it is made from it stays in a processor's cache until it is written.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A contiguous range of a file without holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
