@@ -14,6 +14,8 @@ use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume, VolumeId};
 
+use crate::ubi_command::chip::Chip;
+
 /// The array's design (seeds/001 section 3.1), with or without parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Design {
@@ -90,24 +92,23 @@ impl Cell {
         });
         let chips: Vec<SimNand> = chips.collect();
         let (clock, lateness) = (RealClock::start(), Lateness::default());
-        let real = |chip| RealTime::new(chip, clock).sharing(&lateness);
-        match (self.design, self.time) {
-            (Design::Hierarchy | Design::Parity, Time::Virtual) => {
-                self.hierarchy(chips, Execution::Inline, |chip| chip)
-            }
-            (Design::Hierarchy | Design::Parity, Time::Real) => {
-                self.hierarchy(chips, Execution::Threads, real)
-            }
-            (Design::Proxy, Time::Virtual) => self.proxy(chips, Execution::Inline, |chip| Box::new(chip)),
-            (Design::Proxy, Time::Real) => self.proxy(chips, Execution::Threads, |chip| Box::new(real(chip))),
+        let (execution, edge): (_, &dyn Fn(SimNand) -> Chip) = match self.time {
+            Time::Virtual => (Execution::Inline, &|chip| Box::new(chip)),
+            Time::Real => (Execution::Threads, &|chip| {
+                Box::new(RealTime::new(chip, clock).sharing(&lateness))
+            }),
+        };
+        match self.design {
+            Design::Hierarchy | Design::Parity => self.hierarchy(chips, execution, edge),
+            Design::Proxy => self.proxy(chips, execution, edge),
         }
     }
 
-    fn hierarchy<N: Nand + 'static>(
+    fn hierarchy(
         &self,
         mut chips: Vec<SimNand>,
         execution: Execution,
-        edge: impl Fn(SimNand) -> N,
+        edge: &dyn Fn(SimNand) -> Chip,
     ) -> Result<Measured> {
         let options = format_options(&chips[0])?;
         let identity = MemberIdentity {
@@ -121,7 +122,10 @@ impl Cell {
             label: "bench".to_owned(),
         };
         // Formatting is not measured, so it always runs in virtual time.
-        array::format(chips.iter_mut().collect(), options, &identity, &mut |_, _| {})?;
+        let blank = chips
+            .iter_mut()
+            .map(|chip| -> Box<dyn Nand + '_> { Box::new(chip) });
+        array::format(blank.collect(), options, &identity, &mut |_, _| {})?;
         let members = chips.into_iter().map(edge).collect();
         let array = array::attach(members, AttachOptions::linux(Access::ReadWrite), execution)?;
         self.run(array.volume().as_ref(), &array.volume().clock())
@@ -131,7 +135,7 @@ impl Cell {
         &self,
         chips: Vec<SimNand>,
         execution: Execution,
-        edge: impl Fn(SimNand) -> Box<dyn Nand>,
+        edge: &dyn Fn(SimNand) -> Chip,
     ) -> Result<Measured> {
         let shared: Vec<_> = chips
             .into_iter()
@@ -139,9 +143,9 @@ impl Cell {
             .collect();
         let boxed = shared
             .iter()
-            .map(|chip| -> Box<dyn Nand> { Box::new(Arc::clone(chip)) })
+            .map(|chip| -> Chip { Box::new(Arc::clone(chip)) })
             .collect();
-        let blank = Proxy::new(boxed, Execution::Inline)?;
+        let blank: Chip = Box::new(Proxy::new(boxed, Execution::Inline)?);
         let options = format_options(&blank)?;
         let ubi = Ubi::format(blank, options, &mut |_| {})?;
         ubi.make_volume(NewVolume {
@@ -161,7 +165,7 @@ impl Cell {
                     .unwrap_or_else(std::sync::PoisonError::into_inner),
             ))
         });
-        let proxy = Proxy::new(chips.collect::<Result<_>>()?, execution)?;
+        let proxy: Chip = Box::new(Proxy::new(chips.collect::<Result<_>>()?, execution)?);
         let clock = proxy.clock();
         let ubi = ubi::scan(proxy, AttachOptions::linux(Access::ReadWrite))?.attach()?;
         let volume = ubi.open(VolumeId(0))?;

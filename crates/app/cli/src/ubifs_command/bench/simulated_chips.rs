@@ -17,8 +17,9 @@ use ubifs::{Compressor, MountedWriter, OpenOptions, Writer};
 use vfs::{Caller, FileSystem, FsError, Handle, Ino, NewNode, OpenFlags, Privileges, WriteMode};
 
 use crate::array_command::format_options;
+use crate::ubi_command::chip::Chip;
 
-type Chip = Arc<Mutex<SimNand>>;
+type SharedChip = Arc<Mutex<SimNand>>;
 
 /// The journal takes 5 % of the medium, as in seeds/001 section 4.2, and at most 32 MiB, as in Linux.
 const JOURNAL_SHARE: u64 = 20;
@@ -40,7 +41,7 @@ pub struct Shape {
 
 /// Chips with a file system.
 pub struct SimulatedChips {
-    chips: Vec<Chip>,
+    chips: Vec<SharedChip>,
 }
 
 /// A mounted file system.
@@ -53,7 +54,7 @@ pub struct Mounted {
     /// Time of the mount itself, after the attach.
     pub open: Nanos,
     array: Array<Chip>,
-    chips: Vec<Chip>,
+    chips: Vec<SharedChip>,
 }
 
 /// A file open for reading and writing.
@@ -83,7 +84,7 @@ impl SimulatedChips {
             redundancy: array::Redundancy::None,
             label: "bench".to_owned(),
         };
-        array::format(chips.chips.clone(), options, &identity, &mut |_, _| {})?;
+        array::format(chips.devices(), options, &identity, &mut |_, _| {})?;
         chips
             .make_file_system(bytes)
             .with_context(|| format!("{devices} {} chips with {bytes} bytes together", preset.name()))?;
@@ -92,7 +93,12 @@ impl SimulatedChips {
 
     fn attach(&self) -> Result<Array<Chip>> {
         let options = AttachOptions::linux(Access::ReadWrite);
-        Ok(array::attach(self.chips.clone(), options, Execution::Inline)?)
+        Ok(array::attach(self.devices(), options, Execution::Inline)?)
+    }
+
+    fn devices(&self) -> Vec<Chip> {
+        let device = |chip| -> Chip { Box::new(Arc::clone(chip)) };
+        self.chips.iter().map(device).collect()
     }
 
     fn make_file_system(&self, bytes: u64) -> Result<()> {
@@ -138,7 +144,7 @@ impl SimulatedChips {
     }
 }
 
-fn chip(preset: Preset, member: u32, model: ChipModel) -> Chip {
+fn chip(preset: Preset, member: u32, model: ChipModel) -> SharedChip {
     let name = format!("{}-{member}", preset.name());
     Arc::new(Mutex::new(SimNand::new(&name, model, FaultModel::none())))
 }
