@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use image::in_parallel;
+use image::{Threads, in_parallel};
 use ubifs::format::{EntryKind, Inode};
 
 use crate::tree::Note;
@@ -92,7 +92,7 @@ impl Ahead {
             Way::Ready(content) => Some(content),
             Way::Alone => None,
             Way::Batch(files) => {
-                let mut contents = in_parallel(&files, read).into_iter();
+                let mut contents = in_parallel(Threads::Processors, &files, read).into_iter();
                 let first = contents.next();
                 let mut state = self.lock();
                 for (inode, content) in files.iter().skip(1).zip(contents) {

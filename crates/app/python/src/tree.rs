@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use image::{Severity, in_parallel, open_ubifs, salvage_ubifs};
+use image::{Severity, Threads, in_parallel, open_ubifs, salvage_ubifs};
 use ubi::Volume;
 use ubifs::format::{BLOCK_BYTES, EntryKind, Inode, InodeNumber};
 use ubifs::{Entry, Finding, MasterKey, OpenOptions, Subject, Ubifs, UbifsError};
@@ -89,6 +89,8 @@ pub struct Tree {
     ubifs: Ubifs,
     notes: Vec<Note>,
     ahead: Ahead,
+    /// The threads that may read the dump.
+    threads: Threads,
 }
 
 /// A file of a directory.
@@ -110,7 +112,7 @@ impl Tree {
     ///
     /// # Errors
     /// If it can't be read at all; [`Self::salvage`] may get more then.
-    pub fn open(volume: Arc<dyn Volume>, keys: Vec<MasterKey>) -> Result<Self, Failure> {
+    pub fn open(volume: Arc<dyn Volume>, keys: Vec<MasterKey>, threads: Threads) -> Result<Self, Failure> {
         let name = volume.name();
         let opened = open_ubifs(volume, OpenOptions::standard())
             .map_err(|error| Failure::damage(&name, &error, SALVAGE))?;
@@ -120,12 +122,13 @@ impl Tree {
             ubifs: opened.ubifs.with_keys(keys),
             notes,
             ahead: Ahead::default(),
+            threads,
         })
     }
 
     /// Reads the file system by all nodes that a scan of the volume finds.
     #[must_use]
-    pub fn salvage(volume: Arc<dyn Volume>, keys: Vec<MasterKey>) -> Self {
+    pub fn salvage(volume: Arc<dyn Volume>, keys: Vec<MasterKey>, threads: Threads) -> Self {
         let salvaged = salvage_ubifs(volume, false);
         let salvage = salvaged.salvage;
         let mut notes = notes(salvage.losses());
@@ -150,6 +153,7 @@ impl Tree {
             ubifs: salvage.into_tree(keys),
             notes,
             ahead: Ahead::default(),
+            threads,
         }
     }
 
@@ -257,13 +261,13 @@ impl Tree {
     /// Reads a file from `offset` on; `out` ends before its end. Lost blocks are zeros, and notes.
     #[must_use]
     pub fn read(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Vec<Note> {
-        if out.len() < 2 * PIECE_BYTES {
+        if out.len() < 2 * PIECE_BYTES || self.threads == Threads::Caller {
             return self.read_piece(file, offset, out);
         }
         let starts = (offset..).step_by(PIECE_BYTES);
         let pieces: Vec<(u64, Mutex<&mut [u8]>)> =
             starts.zip(out.chunks_mut(PIECE_BYTES).map(Mutex::new)).collect();
-        let lost = in_parallel(&pieces, &|(start, out)| {
+        let lost = in_parallel(self.threads, &pieces, &|(start, out)| {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
             self.read_piece(file, *start, &mut out)
         });
@@ -287,6 +291,9 @@ impl Tree {
     /// The whole content of a file that was read ahead, or is, with others; `None` for others.
     #[must_use]
     pub fn whole(&self, file: &Inode) -> Option<Content> {
+        if self.threads == Threads::Caller {
+            return None;
+        }
         self.ahead.whole(file, &|file: &Inode| {
             let mut content = vec![0; usize::try_from(file.size_bytes).unwrap_or(0)];
             let lost = self.read(file, 0, &mut content);

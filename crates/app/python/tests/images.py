@@ -75,7 +75,7 @@ class Images:
 
     def image_of(self, files: "dict[str, bytes]") -> Path:
         """A UBIFS outside of UBI with these files in its root."""
-        root = self.path / f"root-{'-'.join(files)}"
+        root = self.path / f"root-of-{len(files)}"
         root.mkdir()
         for name, content in files.items():
             (root / name).write_bytes(content)

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import warnings
 from pathlib import Path
@@ -277,6 +278,40 @@ class Files(unittest.TestCase):
     def test_lines_can_be_read(self) -> None:
         with io.TextIOWrapper(self.fs.open("/etc/passwd")) as file:
             self.assertEqual(list(file), ["root:x:0:0:root:/root:/bin/sh\n"])
+
+    def test_an_object_is_read_by_the_threads_that_ask_one_after_the_other(self) -> None:
+        class Watched(io.BytesIO):
+            reader = 0
+            readers: "set[int]" = set()
+            is_mixed = False
+
+            def seek(self, *arguments: int) -> int:
+                self.reader = threading.get_ident()
+                self.readers.add(self.reader)
+                return super().seek(*arguments)
+
+            def read(self, size: "int | None" = -1) -> bytes:
+                # Another thread runs, if one may.
+                time.sleep(0)
+                self.is_mixed |= self.reader != threading.get_ident()
+                return super().read(size)
+
+        image = IMAGES.image_of({f"file-{number}": random.Random(number).randbytes(100_000) for number in range(30)})
+        file = Watched(image.read_bytes() + bytes(9 << 20))
+        with tidegate.open(image) as dump:
+            expected = contents(root_of(dump))
+        with tidegate.open(file) as dump:
+            fs = root_of(dump)
+            self.assertEqual(contents(fs), expected)
+            self.assertEqual(file.readers, {threading.get_ident()})
+            found: "list[dict[str, bytes]]" = []
+            threads = [threading.Thread(target=lambda: found.append(contents(fs))) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(found, [expected] * 3)
+            self.assertFalse(file.is_mixed)
 
     def test_files_read_ahead_are_those_read_by_themselves(self) -> None:
         with tidegate.open(IMAGES.ubi) as dump:

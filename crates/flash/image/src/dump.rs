@@ -18,6 +18,7 @@ use nand::ecc;
 use thiserror::Error;
 
 use crate::correct::Regions;
+use crate::parallel::Threads;
 
 /// Bytes that can be read at any offset, such as those of a file or of a memory map.
 pub trait ByteSource: Debug + Send + Sync {
@@ -26,6 +27,11 @@ pub trait ByteSource: Debug + Send + Sync {
     /// # Errors
     /// If one of them can't be read.
     fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()>;
+
+    /// The threads that may read at the same time. Only the caller if it may hold a lock that the source needs.
+    fn threads(&self) -> Threads {
+        Threads::Processors
+    }
 }
 
 impl ByteSource for File {
@@ -132,6 +138,12 @@ impl Dump {
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The threads that may read it at the same time.
+    #[must_use]
+    pub fn threads(&self) -> Threads {
+        self.source.threads()
     }
 
     /// Offset of this dump in its file, for messages: not 0 for a window.

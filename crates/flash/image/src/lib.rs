@@ -41,7 +41,7 @@ pub use correct::Correction;
 pub use dump::{ByteSource, Dump, Window};
 pub use finding::{Finding, Severity, What};
 pub use open::{Opened, Salvaged, open_ubifs, salvage_ubifs};
-pub use parallel::in_parallel;
+pub use parallel::{Threads, in_parallel};
 pub use partition::{Blocks, Partition};
 pub use shape::{EccHint, Hints, HintsError, Shape};
 pub use survey::{Area, BareVolume, Part, Survey, survey};

@@ -7,8 +7,21 @@ use std::thread;
 /// Maximum number of threads.
 const THREADS_MAX: usize = 8;
 
+/// The threads that may work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// Only the caller.
+    Caller,
+    /// One for each processor.
+    Processors,
+}
+
 /// The results of `work` for all items, in their order. A panic of a thread is one of the caller.
-pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: &(impl Fn(&T) -> R + Sync)) -> Vec<R> {
+pub fn in_parallel<T: Sync, R: Send>(
+    threads: Threads,
+    items: &[T],
+    work: &(impl Fn(&T) -> R + Sync),
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || {
         let mut done = Vec::new();
@@ -20,7 +33,10 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: &(impl Fn(&T) -> R + Syn
             done.push((number, work(item)));
         }
     };
-    let helpers = thread::available_parallelism().map_or(1, usize::from);
+    let helpers = match threads {
+        Threads::Caller => 1,
+        Threads::Processors => thread::available_parallelism().map_or(1, usize::from),
+    };
     let helpers = helpers.min(THREADS_MAX).min(items.len()).saturating_sub(1);
     let mut done = thread::scope(|scope| {
         // A host that gives no thread is no reason to fail: the others do the work.
@@ -47,17 +63,25 @@ mod tests {
     #[test]
     fn results_are_in_the_order_of_the_items() {
         let items: Vec<usize> = (0..1000).collect();
-        assert_eq!(
-            in_parallel(&items, &|item| item * 3),
-            items.iter().map(|item| item * 3).collect::<Vec<_>>()
-        );
-        assert_eq!(in_parallel(&[0_u8; 0], &|item| *item), []);
+        let expected: Vec<usize> = items.iter().map(|item| item * 3).collect();
+        for threads in [Threads::Caller, Threads::Processors] {
+            assert_eq!(in_parallel(threads, &items, &|item| item * 3), expected);
+            assert_eq!(in_parallel(threads, &[0_u8; 0], &|item| *item), []);
+        }
+    }
+
+    #[test]
+    fn the_caller_alone_works_if_no_other_may() {
+        let own = thread::current().id();
+        let items = [(); 100];
+        let others = in_parallel(Threads::Caller, &items, &|()| thread::current().id() != own);
+        assert!(!others.contains(&true));
     }
 
     #[test]
     fn a_panic_reaches_the_caller() {
         let items: Vec<usize> = (0..100).collect();
         let work = |item: &usize| assert!(*item != 50);
-        assert!(std::panic::catch_unwind(|| in_parallel(&items, &work)).is_err());
+        assert!(std::panic::catch_unwind(|| in_parallel(Threads::Processors, &items, &work)).is_err());
     }
 }

@@ -43,7 +43,7 @@ const PART_BYTES: u64 = 8 << 20;
 /// Parts between two calls of `progress`.
 const PARTS: usize = 8;
 
-/// Finds all headers. `progress` gets the number of bytes done.
+/// Finds all headers, by all threads that may read the dump. `progress` gets the number of bytes done.
 pub(crate) fn scan(dump: &Dump, progress: &mut dyn FnMut(u64)) -> Found {
     let mut found = Found::default();
     let mut at = 0;
@@ -53,7 +53,9 @@ pub(crate) fn scan(dump: &Dump, progress: &mut dyn FnMut(u64)) -> Found {
             .take(PARTS)
             .take_while(|start| *start < dump.bytes())
             .collect();
-        for part in in_parallel(&starts, &|start| scan_part(dump, *start, *start + PART_BYTES)) {
+        for part in in_parallel(dump.threads(), &starts, &|start| {
+            scan_part(dump, *start, *start + PART_BYTES)
+        }) {
             found.join(part);
         }
         at = starts.last().map_or(at, |last| *last) + PART_BYTES;

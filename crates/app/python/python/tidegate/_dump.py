@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from _thread import RLock
 
 from . import _core
 from ._errors import ArgumentError, DamageError, LossWarning, NotFlashError
@@ -91,16 +92,19 @@ def _of_object(source: Any, view: _View) -> "_core.Dump":
         name = f"<{type(source).__name__}>"
     elif hasattr(source, "read") and hasattr(source, "seek"):
         size = source.seek(0, os.SEEK_END)
+        # A file has one position, and threads read in parallel.
+        lock = RLock()
 
         def read_at(at: int, count: int) -> bytes:
-            source.seek(at)
             parts = []
-            while count > 0:
-                part = source.read(count)
-                if not part:
-                    break
-                parts.append(part)
-                count -= len(part)
+            with lock:
+                source.seek(at)
+                while count > 0:
+                    part = source.read(count)
+                    if not part:
+                        break
+                    parts.append(part)
+                    count -= len(part)
             return b"".join(parts)
 
         name = str(getattr(source, "name", f"<{type(source).__name__}>"))

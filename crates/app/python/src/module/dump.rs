@@ -373,8 +373,8 @@ impl Dump {
         without_gil(py, || {
             let volume = self.readable(part, volume)?;
             let tree = match salvage {
-                true => tree::Tree::salvage(volume, keys),
-                false => tree::Tree::open(volume, keys)?,
+                true => tree::Tree::salvage(volume, keys, self.dump.threads()),
+                false => tree::Tree::open(volume, keys, self.dump.threads())?,
             };
             Ok(Tree(Arc::new(tree)))
         })

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use image::ByteSource;
+use image::{ByteSource, Threads};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -25,5 +25,10 @@ impl ByteSource for Source {
             }
             Ok(())
         })
+    }
+
+    /// The object is called by the thread that asks: it may hold a lock that the object takes, and a file has one position.
+    fn threads(&self) -> Threads {
+        Threads::Caller
     }
 }
