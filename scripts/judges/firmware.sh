@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Unpacks dumps made by mkfs.ubifs and ubinize with everything around and inside of them that real ones have, and compares
-# the links of ubi_reader's names with ubi_reader's own tools (from its registry, in a virtual environment) by `diff -r`. With
-# a wheel, also unblob without and with it.
+# the links of ubi_reader's names with ubi_reader's own tools (from its registry, in a virtual environment) by `diff -r`, and by
+# the time that 100 MB take. With a wheel, also unblob without and with it, and the time of a walk in Python.
 #
 #   scripts/judges/firmware.sh [PROGRAM [WHEEL]]
 #
@@ -128,9 +128,13 @@ cat first.ubi second.ubi > two.ubi
 compare two.ubi extract_images
 say "drop-in: runs on $number clean images equal to ubi_reader's" "$same of $((3 * number + 2))"
 
-# unblob.
+TIMES=12 TIDEGATE=$program "$here/ubifs_speed.sh" extract || wrong=1
+
+# unblob, and Python.
 if [ "$wheel" ]; then
     python3 "$here/unblob.py" "$wheel" "$work" || wrong=1
+    venv/bin/pip install -q "$wheel"
+    venv/bin/python "$here/python_speed.py" || wrong=1
 else
     say "unblob without and with the wheel" "left out: no wheel; make wheel"
 fi
