@@ -17,7 +17,7 @@ pub struct Fsck {
 /// Result of a check.
 #[derive(Clone, Debug)]
 pub struct FsckReport {
-    /// Whether both the check of the file and the check with repair of a copy exited with 0.
+    /// Whether it exited with 0: the repair, or both the check of the file and the check with repair of a copy.
     pub clean: bool,
     /// Its output.
     pub text: String,
@@ -31,6 +31,37 @@ impl Fsck {
         }
         let script = source_folder("fsck").join("volume.sh");
         Ok(Self { script })
+    }
+
+    /// Repairs a UBIFS volume in its file with these options, such as `-y` or `-yb`. `None` if it takes more than a minute or
+    /// crashes.
+    pub fn repair(
+        &self,
+        volume: &Path,
+        (leb_bytes, min_io_bytes): (u32, u32),
+        options: &str,
+    ) -> Result<Option<FsckReport>, LabError> {
+        let output = Command::new("timeout")
+            .args(["--kill-after=5", "60"])
+            .arg(&self.script)
+            .arg(volume)
+            .args([
+                leb_bytes.to_string(),
+                min_io_bytes.to_string(),
+                options.to_owned(),
+            ])
+            .output()
+            .map_err(|source| LabError::File {
+                path: self.script.clone(),
+                source,
+            })?;
+        // 124 and 137 are those of timeout, more those of signals.
+        let code = output.status.code().filter(|code| *code < 124);
+        let text = [output.stdout, output.stderr].concat();
+        Ok(code.map(|code| FsckReport {
+            clean: code == 0,
+            text: String::from_utf8_lossy(&text).into_owned(),
+        }))
     }
 
     /// Checks a UBIFS volume, LEB after LEB, unmapped ones 0xFF; the file is not changed.

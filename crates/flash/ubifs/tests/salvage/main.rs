@@ -4,10 +4,12 @@
 //! whose nodes are all intact must be right; a file that differs from the truth must be reported.
 //!
 //! `TIDEGATE_SALVAGE=N`: N images instead of 60 (5,000 with `TIDEGATE_FULL`), starting at `TIDEGATE_SALVAGE_SEED`.
+//! `TIDEGATE_SALVAGE_FSCK=N`: N of them are repaired by the stock `fsck.ubifs`, too (100 with `TIDEGATE_FULL`).
 
 mod damage;
 mod generator;
 mod oracle;
+mod rebuilt;
 mod volume;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
