@@ -97,8 +97,8 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
 
     /// After a power cut, makes the parity of the last row of a LEB match its readable pages: that row may be torn, all
     /// rows above it are complete. Changes only the parity page, or a page that is unreadable or erased if all others of
-    /// its row were written: a row that was acknowledged lacks an erased page if its block is an older copy, and otherwise
-    /// either content of the page is right.
+    /// its row were written or none was: a row that was acknowledged lacks an erased page if its block is an older copy,
+    /// and otherwise either content of the page is right.
     fn complete_last_row(&self, rotation: &Rotation, leb: Leb) -> Result<(), VolumeError> {
         let rows = self.geometry.leb_bytes / rotation.row_bytes();
         let is_blank = |page: &Vec<u8>| page.iter().all(|byte| *byte == 0xFF);
@@ -131,7 +131,10 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
                     _ => parity,
                 }
             }
-            [member] if member == parity || !others(member).any(is_blank) => member,
+            // If nothing else of the row is written, the page would be taken for erased, and can't be programmed.
+            [member] if member == parity || others(member).all(is_blank) || !others(member).any(is_blank) => {
+                member
+            }
             _ => return Ok(()),
         };
         let mut all = (0..number)

@@ -571,3 +571,42 @@ fn follow_from_the_others(member: usize, closed: bool) {
     let array = try_open(&other, Access::ReadOnly).expect("attached");
     assert!(read(&array, 3) == expected, "member {member} was not mended");
 }
+
+/// Regression: the row read as erased, and the next write to it failed and froze the array.
+#[test]
+fn a_row_of_which_only_an_unreadable_page_is_written_can_be_written_again() {
+    for members in [3, 4] {
+        let row = vec![0x11; row_bytes(members)];
+        let bytes = u32::try_from(row.len()).expect("small");
+        for number in 0..u32::try_from(ROWS - 1).expect("few") {
+            for page in 0..u64::try_from(members).expect("few") {
+                let what = format!("{members} members, row {number}, page {page}");
+                let supply = PowerSupply::new();
+                let chips = on_supply(&formatted(members, Redundancy::Parity), &supply);
+                let array = open(&chips);
+                for number in 0..number {
+                    array.volume().write(Leb(0), number * bytes, &row).expect("room");
+                }
+                if number == 0 {
+                    array.volume().map(Leb(0)).expect("room");
+                }
+                supply.plan(PowerCut {
+                    time: CutTime::Write(supply.writes() + page, CutPoint::Partway(70)),
+                    torn_is_uncorrectable: true,
+                });
+                let cut = array.volume().write(Leb(0), number * bytes, &row);
+                assert!(cut.is_err(), "{what}: power did not go");
+                drop(array);
+                supply.power_on();
+                let array = open(&chips);
+                let mut found = vec![0; row.len()];
+                let read = array.volume().read(Leb(0), number * bytes, &mut found);
+                if read.is_ok() && found.iter().all(|byte| *byte == 0xFF) {
+                    let written = array.volume().write(Leb(0), number * bytes, &row);
+                    written.unwrap_or_else(|error| panic!("{what}: {error}"));
+                }
+                array.close().expect("nothing fails");
+            }
+        }
+    }
+}
