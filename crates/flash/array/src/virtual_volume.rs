@@ -28,6 +28,7 @@
 //! ([`with_parity`]).
 
 mod mend;
+mod torn_end;
 mod with_parity;
 
 pub use mend::Mended;
@@ -38,7 +39,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use media::{Clock, Leb, index};
-use ubi::{Appended, MemberVolume, ReadPart, UpdateMarker, Volume, VolumeError, VolumeGeometry, WritePart};
+use ubi::{
+    Appended, MemberVolume, ReadPart, TornEnd, UpdateMarker, Volume, VolumeError, VolumeGeometry, WritePart,
+};
 
 use crate::executor::Executor;
 use crate::identity::Redundancy;
@@ -69,6 +72,8 @@ pub struct VirtualVolume<M: MemberVolume + 'static> {
     /// LEBs that were given up, and of which members may still have blocks to erase.
     given_up: Vec<Leb>,
     lost: RwLock<BTreeSet<LostShare>>,
+    /// LEBs of which members had lost their share when the array was opened.
+    damaged: BTreeSet<Leb>,
     frozen: OnceLock<Arc<str>>,
     /// An update was interrupted, and no other has begun since.
     update_cut: AtomicBool,
@@ -140,6 +145,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
             log: Mutex::new(log),
             given_up: resolution.given_up.clone(),
             lost: RwLock::new(lost.copied().collect()),
+            damaged: resolution.lost_shares.iter().map(|share| share.leb).collect(),
             frozen: OnceLock::new(),
             update_cut: AtomicBool::new(resolution.update_marker),
             unfinished: Mutex::new(unfinished),
@@ -326,13 +332,6 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
     pub fn lost_shares(&self) -> Vec<LostShare> {
         let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
         lost.iter().copied().collect()
-    }
-
-    /// The first LEB from `from` on whose share the member lost.
-    pub(crate) fn next_lost(&self, member: usize, from: Leb) -> Option<Leb> {
-        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
-        let mut later = lost.range(LostShare { leb: from, member: 0 }..);
-        later.find(|share| share.member == member).map(|share| share.leb)
     }
 
     /// The members that lost their share of a LEB.
@@ -759,6 +758,10 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         // Includes members that froze independently.
         let _ = self.check_writable();
         self.frozen.get().map(Arc::clone)
+    }
+
+    fn torn_end(&self, leb: Leb, offset: u32) -> TornEnd {
+        self.judge_torn_end(leb, offset)
     }
 }
 

@@ -36,5 +36,5 @@ pub use image::{ImageError, ImageOptions, ImageVolume, aligned_leb_bytes, build_
 pub use layout::{Layout, LayoutError};
 pub use peb_table::WearSummary;
 pub use volume::{
-    Appended, MemberVolume, ReadPart, UpdateMarker, Volume, VolumeError, VolumeGeometry, WritePart,
+    Appended, MemberVolume, ReadPart, TornEnd, UpdateMarker, Volume, VolumeError, VolumeGeometry, WritePart,
 };

@@ -161,6 +161,24 @@ pub trait Volume: Send + Sync {
 
     /// The reason why the volume is read-only, if it is.
     fn frozen(&self) -> Option<Arc<str>>;
+
+    /// Explains why content at or behind `offset` of a LEB is broken, with nothing written further behind: its reader
+    /// takes it for a torn write. Reading alone does not tell the two apart, as lost bytes are returned, too.
+    fn torn_end(&self, leb: Leb, offset: u32) -> TornEnd {
+        let _ = (leb, offset);
+        TornEnd::Plausible
+    }
+}
+
+/// Whether a power cut explains the broken end of a LEB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TornEnd {
+    /// Nothing contradicts a torn write.
+    Plausible,
+    /// It may be a torn write, or an acknowledged one that was lost through this damage.
+    Doubtful(Arc<str>),
+    /// This damage made it unreadable; no power cut does.
+    Lost(Arc<str>),
 }
 
 impl<V: Volume + ?Sized> Volume for Arc<V> {
@@ -218,6 +236,10 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn frozen(&self) -> Option<Arc<str>> {
         (**self).frozen()
+    }
+
+    fn torn_end(&self, leb: Leb, offset: u32) -> TornEnd {
+        (**self).torn_end(leb, offset)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads one bud (a LEB of the journal, from an offset on), and drops nodes at an end that may be torn.
 
-use ubi::Volume;
+use media::Leb;
+use ubi::{TornEnd, Volume};
 
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{Group, HEADER_BYTES, LogReference, NodeDefect, Superblock};
@@ -48,12 +49,39 @@ pub(crate) fn journal_finding(leb: u32, offset: u32, damage: Damage) -> Finding 
     }
 }
 
+/// The judgement of the volume on an end that looks torn: `None` if it is lost through damage, which is a finding. A
+/// doubt is kept.
+pub(crate) fn believed(
+    volume: &dyn Volume,
+    rule: Option<TornRule>,
+    end: &Finding,
+    findings: &mut Vec<Finding>,
+    doubts: &mut Vec<Finding>,
+) -> Option<TornRule> {
+    let rule = rule?;
+    let because = |damage| Finding {
+        damage,
+        ..end.clone()
+    };
+    match volume.torn_end(Leb(end.place.leb), end.place.offset) {
+        TornEnd::Plausible => {}
+        TornEnd::Doubtful(why) => doubts.push(because(Damage::Doubtful(why))),
+        TornEnd::Lost(why) => {
+            findings.push(because(Damage::Medium(why)));
+            return None;
+        }
+    }
+    Some(rule)
+}
+
 /// Reads the bud of a log reference; `raw` is its whole LEB.
 pub(crate) fn read_bud(
+    volume: &dyn Volume,
     raw: &[u8],
     reference: &LogReference,
     rules: &Rules,
     findings: &mut Vec<Finding>,
+    doubts: &mut Vec<Finding>,
 ) -> Bud {
     let Scan { mut nodes, end, stop } = scan(raw, to_usize(reference.offset));
     let mut report = BudReport {
@@ -70,8 +98,9 @@ pub(crate) fn read_bud(
     };
     if let Stop::Broken(defect) = stop {
         let rule = torn_rule(raw, end, &defect, rules.write_bytes).filter(|_| rules.may_be_torn);
-        report.rule = rule;
-        if rule.is_some() {
+        let broken = journal_finding(reference.leb, to_word(end), defect.into());
+        report.rule = believed(volume, rule, &broken, findings, doubts);
+        if report.rule.is_some() {
             report.end = BudEnd::Torn(to_word(end));
         } else {
             report.end = BudEnd::Damaged(to_word(end));

@@ -102,6 +102,11 @@ pub enum Damage {
     /// Nodes contradict each other.
     #[error("{0}")]
     Contradiction(&'static str),
+    /// The end of a journal head or of the log is unreadable, through damage or a power cut.
+    #[error(
+        "taken for a write that a power cut tore, but it may be damage, and what was synced last be lost: {0}"
+    )]
+    Doubtful(Arc<str>),
     /// Encrypted, and no key opens it.
     #[error(transparent)]
     Locked(#[from] Locked),

@@ -2,7 +2,7 @@
 
 use ubi::Volume;
 
-use crate::bud::{torn_rule, write_bytes};
+use crate::bud::{believed, torn_rule, write_bytes};
 use crate::fetch::{self, Extent};
 use crate::finding::{Damage, Finding, Place, Subject};
 use crate::format::{CommitStart, LOG_LEB, LogReference, Master, NodeKind, Superblock};
@@ -62,19 +62,23 @@ struct Log<'a> {
     findings: &'a mut Vec<Finding>,
 }
 
-impl Log<'_> {
-    fn lose(&mut self, leb: u32, offset: u32, damage: Damage) {
-        let place = Place {
+/// Damage in a LEB of the log.
+fn log_finding(leb: u32, offset: u32, damage: Damage) -> Finding {
+    Finding {
+        inode: None,
+        subject: Subject::Log,
+        place: Place {
             leb,
             offset,
             bytes: 0,
-        };
-        self.findings.push(Finding {
-            inode: None,
-            subject: Subject::Log,
-            place,
-            damage,
-        });
+        },
+        damage,
+    }
+}
+
+impl Log<'_> {
+    fn lose(&mut self, leb: u32, offset: u32, damage: Damage) {
+        self.findings.push(log_finding(leb, offset, damage));
     }
 
     fn leb(&mut self, leb: u32) -> (Vec<LogNode>, LogVerdict) {
@@ -88,8 +92,13 @@ impl Log<'_> {
         let scanned = scan(&raw, 0);
         if let Stop::Broken(defect) = scanned.stop {
             let unit = write_bytes(self.volume, self.superblock);
-            if torn_rule(&raw, scanned.end, &defect, unit).is_none() {
-                self.lose(leb, to_word(scanned.end), defect.into());
+            let rule = torn_rule(&raw, scanned.end, &defect, unit).filter(|_| !self.report.was_clean);
+            let broken = log_finding(leb, to_word(scanned.end), defect.into());
+            let doubts = &mut self.report.doubts;
+            if rule.is_none() {
+                self.findings.push(broken);
+            } else {
+                believed(self.volume, rule, &broken, self.findings, doubts);
             }
         }
         let Some(first) = scanned.nodes.first() else {

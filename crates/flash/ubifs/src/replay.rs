@@ -109,7 +109,7 @@ pub(crate) fn replay(
             write_bytes: write_bytes(volume, superblock),
             min_io_bytes: to_usize(superblock.min_io_bytes.max(8)),
         };
-        let bud = read_bud(&raw, reference, &rules, findings);
+        let bud = read_bud(volume, &raw, reference, &rules, findings, &mut report.doubts);
         for found in &bud.nodes {
             let node = &raw[found.offset..found.offset + to_usize(found.header.bytes)];
             let place = Place {

@@ -1,6 +1,6 @@
 //! Report of a journal replay: each LEB of the log, each bud, and each node on request.
 
-use crate::finding::Place;
+use crate::finding::{Finding, Place};
 use crate::format::{InodeNumber, Key, NodeKind};
 
 /// Report of a journal replay.
@@ -26,6 +26,9 @@ pub struct ReplayReport {
     pub orphans: Vec<InodeNumber>,
     /// Highest sequence number.
     pub sequence_max: u64,
+    /// Ends of the log or of a bud that count as torn writes although damage explains them as well: nodes that were
+    /// synced last may be missing.
+    pub doubts: Vec<Finding>,
 }
 
 /// A LEB of the log.

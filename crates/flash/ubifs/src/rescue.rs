@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use media::Leb;
-use ubi::{Volume, VolumeError, VolumeGeometry};
+use ubi::{TornEnd, Volume, VolumeError, VolumeGeometry};
 
 use crate::format::{
     HEADER_BYTES, LOG_LEB, MASTER_LEB, Master, NodeKind, SUPERBLOCK_LEB, Superblock, check, check_expected,
@@ -240,6 +240,15 @@ impl Volume for RescuedVolume {
 
     fn frozen(&self) -> Option<Arc<str>> {
         Some(READ_ONLY.into())
+    }
+
+    fn torn_end(&self, leb: Leb, offset: u32) -> TornEnd {
+        let below = u64::from(self.volume.geometry().leb_bytes);
+        let at = u64::from(leb.0) * u64::from(self.geometry.leb_bytes) + u64::from(offset);
+        match (u32::try_from(at / below), u32::try_from(at % below)) {
+            (Ok(leb), Ok(offset)) => self.volume.torn_end(Leb(leb), offset),
+            _ => TornEnd::Plausible,
+        }
     }
 }
 

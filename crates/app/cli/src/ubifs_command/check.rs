@@ -16,8 +16,9 @@ use crate::output::{Printed, print_error, print_line};
 /// Arguments of `tidegate ubifs check`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Findings go to standard output, a line each; traces of a power cut are notes.\n\
-                  Exit codes: 0 nothing is wrong, 1 something is, 2 the image can't be read as UBIFS."
+    after_help = "Findings go to standard output, a line each; traces of a power cut are notes. The end of a journal head \
+                  that a power cut or damage made unreadable on an array is a doubt: data synced last may be lost.\n\
+                  Exit codes: 0 nothing is wrong, 1 something is or may be, 2 the image can't be read as UBIFS."
 )]
 pub struct CheckArguments {
     /// The file system
@@ -53,6 +54,13 @@ pub fn run(arguments: &CheckArguments) -> Result<Finding> {
             return Ok(Finding::Something);
         }
     }
+    if !arguments.json {
+        for doubt in &report.doubts {
+            if print_line(&format!("doubt: {doubt}"))? == Printed::Closed {
+                return Ok(Finding::Something);
+            }
+        }
+    }
     if !arguments.quiet && !arguments.json {
         for note in &report.notes {
             print_error(&format!("note: {note}"));
@@ -71,7 +79,7 @@ pub fn run(arguments: &CheckArguments) -> Result<Finding> {
     {
         bail!("{}: without a superblock nothing can be read", volume.name());
     }
-    match report.findings.is_empty() {
+    match report.findings.is_empty() && report.doubts.is_empty() {
         true => Ok(Finding::Nothing),
         false => Ok(Finding::Something),
     }
@@ -107,6 +115,7 @@ fn sum_as_json(report: &CheckReport) -> serde_json::Value {
     let counts = report.counts;
     json!({
         "findings": report.findings.len(),
+        "doubts": report.doubts,
         "notes": report.notes,
         "lebs_read": counts.lebs_read,
         "index_nodes": counts.index_nodes,
@@ -124,10 +133,11 @@ fn sum_as_json(report: &CheckReport) -> serde_json::Value {
 
 fn sum_as_text(report: &CheckReport) -> String {
     let counts = report.counts;
-    let found = match report.findings.len() {
-        0 => "nothing wrong".to_owned(),
-        1 => "1 finding".to_owned(),
-        number => format!("{number} findings"),
+    let found = match (report.findings.len(), report.doubts.len()) {
+        (0, 0) => "nothing wrong".to_owned(),
+        (0, _) => "nothing wrong for certain".to_owned(),
+        (1, _) => "1 finding".to_owned(),
+        (number, _) => format!("{number} findings"),
     };
     let mut lines = vec![format!(
         "{found} in {} directories, {} files, {} blocks and {} extended attributes; {} nodes of the index, {} of the journal",

@@ -13,13 +13,13 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use fuse::{Coherence, MountConfig, StatsDocument, Switch};
 use serde_json::{Map, Value, json};
-use ubifs::{LossListener, MountedOptions, MountedUbifs, OpenOptions, Writer};
+use ubifs::{Finding, LossListener, MountedOptions, MountedUbifs, OpenOptions, Subject, Ubifs, Writer};
 use vfs::FileSystem;
 
 use super::mount_writable::{self, Writable};
 use super::salvage;
 use super::source::{Devices, SourceArguments, open_file_system};
-use crate::Finding;
+use crate::Finding as Outcome;
 use crate::arguments::MountArguments;
 use crate::background::{self, Report};
 use crate::daemon::{self, Served};
@@ -129,11 +129,11 @@ struct Plan {
 }
 
 /// Runs the command; `words` are the arguments it was parsed from.
-pub fn run(arguments: &UbifsMountArguments, words: &[OsString]) -> Result<Finding> {
+pub fn run(arguments: &UbifsMountArguments, words: &[OsString]) -> Result<Outcome> {
     let log_file = arguments.log_file.as_deref();
     if arguments.daemon {
         background::serve_as_daemon(log_file, |announce| serve(&Plan::new(arguments)?, announce))?;
-        return Ok(Finding::Nothing);
+        return Ok(Outcome::Nothing);
     }
     let plan = Plan::new(arguments)?;
     // Before the chips are written to.
@@ -141,7 +141,7 @@ pub fn run(arguments: &UbifsMountArguments, words: &[OsString]) -> Result<Findin
     if !plan.over {
         taken::refuse_if_taken(&plan.mountpoint)?;
     }
-    let mut found = Finding::Nothing;
+    let mut found = Outcome::Nothing;
     let mut print = |report: Report| {
         found = tell_findings(&report);
         report.print(arguments.json)
@@ -154,16 +154,16 @@ pub fn run(arguments: &UbifsMountArguments, words: &[OsString]) -> Result<Findin
 }
 
 /// Prints the losses that opening the image found.
-fn tell_findings(report: &Report) -> Finding {
+fn tell_findings(report: &Report) -> Outcome {
     let Report::Mounted { more, .. } = report else {
-        return Finding::Nothing;
+        return Outcome::Nothing;
     };
     let findings = more.get("findings").and_then(Value::as_array);
     let texts: Vec<&str> = findings.into_iter().flatten().filter_map(Value::as_str).collect();
     texts.iter().for_each(|text| print_error(text));
     match texts.is_empty() {
-        true => Finding::Nothing,
-        false => Finding::Something,
+        true => Outcome::Nothing,
+        false => Outcome::Something,
     }
 }
 
@@ -180,7 +180,11 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     let attached = Instant::now();
     let (ubifs, guesses) = match plan.source.salvage || plan.source.deleted {
         true => salvage::of_volume(&plan.source, volume)?,
-        false => (open_file_system(volume, plan.open)?, Vec::new()),
+        false => {
+            let ubifs = open_file_system(volume, plan.open)?;
+            refuse_lost_journal(&ubifs)?;
+            (ubifs, Vec::new())
+        }
     };
     let ubifs = Arc::new(ubifs.with_keys(plan.source.master_keys()?));
     let opened = Instant::now();
@@ -188,6 +192,7 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     if !findings.is_empty() && !plan.source.salvage {
         findings.push(salvage::HINT.to_owned());
     }
+    findings.extend(doubts(&ubifs));
     findings.extend(guesses);
     let more = Map::from_iter([
         ("attach_us".to_owned(), microseconds(attached - started)),
@@ -219,6 +224,31 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     })
 }
 
+/// Refuses a mount without part of the log or of the journal, as Linux does: files whose nodes are there would have old
+/// content, holes, or no name, and no read could report that.
+fn refuse_lost_journal(ubifs: &Ubifs) -> Result<()> {
+    let is_of_journal = |finding: &&Finding| matches!(finding.subject, Subject::Log | Subject::Journal);
+    let mut lost = ubifs.findings().iter().filter(is_of_journal);
+    let Some(first) = lost.next() else {
+        return Ok(());
+    };
+    let more = match lost.count() {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    bail!(
+        "{}: {first}{more}. Files written last would silently be old or missing, so nothing is mounted; --salvage mounts what all nodes \
+         of the volume show, `tidegate ubifs extract` takes out what can be read, `tidegate ubifs check` lists all damage",
+        ubifs.volume().name()
+    )
+}
+
+/// Ends of the journal that a power cut tore or damage hid.
+fn doubts(ubifs: &Ubifs) -> Vec<String> {
+    let doubts = ubifs.replay_report().doubts.iter();
+    doubts.map(ToString::to_string).collect()
+}
+
 fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
     let started = Instant::now();
     let (volume, devices) = match plan.rebuild {
@@ -232,6 +262,7 @@ fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -
         ("attach_us".to_owned(), microseconds(attached - started)),
         ("open_us".to_owned(), microseconds(opened - attached)),
         ("clean".to_owned(), writer.read().replay_report().was_clean.into()),
+        ("findings".to_owned(), doubts(writer.read()).into()),
         ("writable".to_owned(), true.into()),
     ]);
     let losses = Arc::new(AtomicU64::new(0));

@@ -200,7 +200,7 @@ impl SourceArguments {
                 "the file system is authenticated, and nothing is verified here: `tidegate ubifs check --auth-key` does",
             );
         }
-        for finding in ubifs.findings() {
+        for finding in ubifs.findings().iter().chain(&ubifs.replay_report().doubts) {
             losses.tell(&[], finding);
         }
         Ok(ubifs)

@@ -502,6 +502,45 @@ fn a_sync_of_the_mountpoint_and_periodic_work_write_unsynced_data() {
     scene.check();
 }
 
+/// Regression: the file in the damaged part of the journal was a hole, without an error.
+#[test]
+fn a_lost_part_of_the_journal_refuses_a_mount_that_only_reads() {
+    let Some(mut scene) = Scene::new(1) else { return };
+    scene.mount("rw");
+    let root = scene.path("mountpoint");
+    let random = |seed| testkit::prng::Prng::new(seed).bytes(9000);
+    for seed in 1..4 {
+        let mut file = File::create(root.join(format!("file-{seed}"))).expect("there is room");
+        file.write_all(&random(seed)).expect("there is room");
+        file.sync_all().expect("it can be synced");
+    }
+    scene.end(Some(Signal::KILL));
+    let mut raw = fs::read(scene.path("chip")).expect("possible on this host");
+    let lost = &random(1)[4096..4200];
+    let at = raw.windows(lost.len()).position(|window| window == lost);
+    raw[at.expect("random bytes are stored as they are")] ^= 1;
+    fs::write(scene.path("chip"), raw).expect("possible on this host");
+    let to = scene.text("mountpoint");
+    for options in [&[][..], &["-o", "rw"]] {
+        let refused = scene.run(&[&["ubifs", "mount"], options].concat(), &[&to]);
+        assert_eq!(refused.status.code(), Some(2), "{options:?}: {refused:?}");
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(told.contains("journal: LEB"), "{told}");
+        assert!(!options.is_empty() || told.contains("--salvage"), "{told}");
+    }
+    assert_eq!(scene.run(&["ubifs", "check"], &[]).status.code(), Some(1));
+    assert_eq!(scene.run(&["ubifs", "ls"], &[]).status.code(), Some(1));
+    let found = scene.run(&["ubifs", "mount", "--json", "--salvage"], &[&to]);
+    assert_eq!(found.status.code(), Some(1), "the loss is reported: {found:?}");
+    let report: Value = serde_json::from_slice(&found.stdout).expect("one line of JSON");
+    let pid = report["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    scene.pid = pid.and_then(Pid::from_raw);
+    for seed in 2..4 {
+        assert!(fs::read(root.join(format!("file-{seed}"))).expect("it is there") == random(seed));
+    }
+    scene.end(None);
+}
+
 /// The statistics of the array below a mount.
 fn array_of(scene: &Scene) -> Value {
     let output = tidegate()

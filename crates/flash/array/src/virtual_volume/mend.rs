@@ -65,6 +65,13 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
         Ok(found)
     }
 
+    /// The first LEB from `from` on whose share the member lost.
+    pub(crate) fn next_lost(&self, member: usize, from: Leb) -> Option<Leb> {
+        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+        let mut later = lost.range(LostShare { leb: from, member: 0 }..);
+        later.find(|share| share.member == member).map(|share| share.leb)
+    }
+
     /// When an array is opened with all members (one of them possibly still being rebuilt): restores lost shares and,
     /// after a power cut, makes the parity of all rows consistent.
     pub(crate) fn restore_redundancy(&self, resolution: &Resolution) -> Result<(), VolumeError> {

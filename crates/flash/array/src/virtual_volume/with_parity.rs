@@ -49,6 +49,11 @@ impl Row {
         is_erased(&missing_page(self.pages.iter().map(|page| &page[..]), bytes))
     }
 
+    /// Whether nothing was written to the row.
+    pub(super) fn is_erased(&self) -> bool {
+        self.unreadable.is_empty() && self.pages.iter().all(|page| is_erased(page))
+    }
+
     /// If the parity is inconsistent, an erased page of the row was once written, and its block is an older copy.
     /// Computes the page from the others as if it were unreadable; if there are several such pages, all are lost.
     pub(super) fn distrust_erased_pages(&mut self) {
@@ -151,7 +156,7 @@ impl<M: MemberVolume + 'static> VirtualVolume<M> {
     }
 
     /// Members that are not read for a LEB: absent, or their share is lost.
-    fn missing_of(&self, leb: Leb) -> Vec<usize> {
+    pub(super) fn missing_of(&self, leb: Leb) -> Vec<usize> {
         let absent = (0..self.members.len()).filter(|member| self.members.is_absent(*member));
         self.lost_of(leb).into_iter().chain(absent).collect()
     }

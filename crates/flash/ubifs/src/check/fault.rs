@@ -143,6 +143,9 @@ pub struct CheckFinding {
 pub struct CheckReport {
     /// All faults, in the order in which they were found.
     pub findings: Vec<CheckFinding>,
+    /// Ends of the log or of a journal head that count as torn writes, as for a mount, although damage explains them as
+    /// well: nodes that were synced last may be missing.
+    pub doubts: Vec<String>,
     /// Observations that are no faults: an unclean unmount, torn writes.
     pub notes: Vec<String>,
     /// Counts of files and nodes.

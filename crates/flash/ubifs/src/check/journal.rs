@@ -109,13 +109,13 @@ fn read_log(checker: &mut Checker<'_>) -> Vec<(LogReference, LogHash)> {
             log_ends_before(checker, torn_at.take());
         }
         if let Ending::Broken(defect) = ending {
-            torn_at = Some(at(leb, to_word(end)));
-            let torn = checker.is_dirty() && explained_by_a_cut(&raw, end, &defect, checker.write_bytes());
-            match torn {
-                true => checker.note(format!(
-                    "log, LEB {leb}, offset {end}: torn by a power cut: {defect}"
-                )),
-                false => checker.tell(Area::Log, None, Some(at(leb, to_word(end))), defect.into()),
+            let broken = at(leb, to_word(end));
+            torn_at = Some(broken);
+            let looks_torn =
+                checker.is_dirty() && explained_by_a_cut(&raw, end, &defect, checker.write_bytes());
+            let text = format!("log, LEB {leb}, offset {end}: torn by a power cut: {defect}");
+            if !looks_torn || !checker.is_torn(Area::Log, broken, text) {
+                checker.tell(Area::Log, None, Some(broken), defect.into());
             }
         }
         let Some(first) = nodes.first() else {
@@ -192,20 +192,16 @@ fn read_bud(
     let (mut nodes, mut end, mut ending) = nodes_of(raw, to_usize(reference.offset));
     let mut is_damaged = false;
     while let Ending::Broken(defect) = ending {
-        if may_be_torn && !is_damaged && explained_by_a_cut(raw, end, &defect, checker.write_bytes()) {
-            let (leb, head) = (reference.leb, reference.head);
-            checker.note(format!(
-                "journal, LEB {leb}, offset {end}: head {head} ends in a torn write: {defect}"
-            ));
+        let broken = at(reference.leb, to_word(end));
+        let looks_torn =
+            may_be_torn && !is_damaged && explained_by_a_cut(raw, end, &defect, checker.write_bytes());
+        let (leb, head) = (reference.leb, reference.head);
+        let text = format!("journal, LEB {leb}, offset {end}: head {head} ends in a torn write: {defect}");
+        if looks_torn && checker.is_torn(Area::Journal, broken, text) {
             break;
         }
         is_damaged = true;
-        checker.tell(
-            Area::Journal,
-            None,
-            Some(at(reference.leb, to_word(end))),
-            defect.into(),
-        );
+        checker.tell(Area::Journal, None, Some(broken), defect.into());
         // Resume at the next valid node, so that all damage is reported.
         let places = (end + 8..raw.len()).step_by(8);
         let Some(next) = places

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use media::Leb;
-use ubi::{Volume, VolumeError, VolumeGeometry};
+use ubi::{TornEnd, Volume, VolumeError, VolumeGeometry};
 
-use super::fault::Fault;
+use super::fault::{At, Fault};
 use crate::format::{HEADER_BYTES, Header, NodeDefect, NodeKind, PADDING_BYTE, check, check_expected};
 
 /// Location of a node.
@@ -89,6 +89,11 @@ impl<'a> Medium<'a> {
             self.lebs_read += 1;
         }
         Ok(&self.raw)
+    }
+
+    /// The volume's judgement on an end that looks torn.
+    pub(super) fn torn_end(&self, at: At) -> TornEnd {
+        self.volume.torn_end(Leb(at.leb), at.offset)
     }
 
     /// A checked node of this kind and length.

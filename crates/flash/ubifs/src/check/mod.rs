@@ -30,7 +30,7 @@ mod trusted;
 
 use std::collections::BTreeSet;
 
-use ubi::Volume;
+use ubi::{TornEnd, Volume};
 
 use self::authentication::Authenticator;
 pub use self::fault::{Area, At, CheckFinding, CheckReport, Counts, Fault};
@@ -189,6 +189,22 @@ impl Checker<'_> {
 
     fn note(&mut self, text: String) {
         self.report.notes.push(text);
+    }
+
+    /// Whether the end of a LEB of the log or journal that looks torn counts as such. If the volume knows that it was
+    /// lost through damage, that is a fault; if it does not know, a doubt.
+    fn is_torn(&mut self, area: Area, end: At, text: String) -> bool {
+        match self.medium.torn_end(end) {
+            TornEnd::Plausible => self.note(text),
+            TornEnd::Doubtful(why) => self.report.doubts.push(format!(
+                "{text}; it may be damage instead, and what was synced last be lost: {why}"
+            )),
+            TornEnd::Lost(why) => {
+                self.tell(area, None, Some(end), Fault::Medium(why));
+                return false;
+            }
+        }
+        true
     }
 
     /// Whether the file system was not cleanly unmounted.

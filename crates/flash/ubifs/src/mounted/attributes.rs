@@ -44,7 +44,8 @@ pub(super) fn errno(error: &UbifsError) -> FsError {
             | Damage::Medium(_)
             | Damage::Outside { .. }
             | Damage::Value { .. }
-            | Damage::Contradiction(_) => FsError::Io,
+            | Damage::Contradiction(_)
+            | Damage::Doubtful(_) => FsError::Io,
         },
         UbifsError::NoInode { .. } => FsError::Stale,
         UbifsError::NoName { .. } => FsError::NotFound,

@@ -8,7 +8,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use media::Leb;
-use ubi::{ReadPart, Volume, VolumeError, VolumeGeometry, WritePart};
+use ubi::{ReadPart, TornEnd, Volume, VolumeError, VolumeGeometry, WritePart};
 
 use crate::finding::Place;
 use crate::format::{fills_unit, pad, pad_unit};
@@ -316,5 +316,9 @@ impl Volume for WriteBuffers {
 
     fn frozen(&self) -> Option<Arc<str>> {
         self.inner.frozen()
+    }
+
+    fn torn_end(&self, leb: Leb, offset: u32) -> TornEnd {
+        self.inner.torn_end(leb, offset)
     }
 }

@@ -17,6 +17,7 @@ mod gc_leb;
 mod host_crashes;
 mod hostile_master;
 mod linux;
+mod lost_ends;
 mod make;
 mod mkfs;
 mod mounted_power_cuts;

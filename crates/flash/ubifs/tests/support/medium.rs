@@ -28,6 +28,11 @@ impl Medium {
         Self { chips }
     }
 
+    /// The chips, in the order of the members.
+    pub fn chips(&self) -> &[Chip] {
+        &self.chips
+    }
+
     /// `members` chips of a shape with an empty file system across them.
     pub fn formatted(shape: Shape, members: usize) -> Self {
         Self::formatted_with(Redundancy::None, shape, members)
