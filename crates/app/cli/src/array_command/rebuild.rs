@@ -33,7 +33,7 @@ pub struct RebuildArguments {
     /// Place of the member to rebuild, from 0
     #[arg(long, value_name = "PLACE")]
     pub member: usize,
-    /// Rebuild onto a chip that has volumes, destroying them
+    /// Rebuild onto a chip that has volumes, destroying them; never onto a member that the array has and does not refuse
     #[arg(long)]
     pub force: bool,
     /// Print the result as one JSON object

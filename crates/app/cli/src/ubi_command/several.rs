@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use array::{
     Array, ArrayError, ArrayState, Execution, LostShare, MAX_MEMBERS, MIN_MEMBERS_WITH_PARITY,
     MemberIdentity, NewMember, Rebuilt, Redundancy, Resolution,
@@ -103,14 +103,15 @@ fn check_place(place: usize, chips: &[ChipArguments]) -> Result<()> {
 pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Result<Array<Chip>> {
     check_place(place, chips)?;
     refuse_one_file(chips)?;
+    // --force is about the chip's volumes. It must not take the redundancy from an array that has all of its members.
+    refuse_sound_member(chips, place)?;
     let is_real = chips.iter().any(|chip| chip.in_real_time);
     let mut open = chips
         .iter()
         .map(|chip| chip.open(Access::ReadWrite))
         .collect::<Result<Vec<_>>>()?;
-    if !force && let Err(error) = refuse_volumes_but_of_rebuild(&mut open[place], &chips[place]) {
-        drop(open);
-        return Err(nothing_to_rebuild(chips, place).unwrap_or(error));
+    if !force {
+        refuse_volumes_but_of_rebuild(&mut open[place], &chips[place])?;
     }
     if is_real {
         open = in_real_time(open);
@@ -131,16 +132,21 @@ pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Re
     Ok(array)
 }
 
-/// The reason not to rebuild a member of an array that has all of its members. Advice to format the chip would be wrong.
-fn nothing_to_rebuild(chips: &[ChipArguments], place: usize) -> Option<anyhow::Error> {
-    let array = open(chips, ubi::Access::ReadOnly).ok()?;
-    let is_whole = array.absent().is_none() && array.rebuilding().is_none();
-    is_whole.then(|| {
-        anyhow!(
-            "array {}: member {place} is there and is not refused, so there is nothing to rebuild; nothing was changed",
+/// Refuses to rebuild a member of an array with parity that has all of its members.
+fn refuse_sound_member(chips: &[ChipArguments], place: usize) -> Result<()> {
+    let Ok(array) = open(chips, ubi::Access::ReadOnly) else {
+        // The attach without the member reports errors of the others.
+        return Ok(());
+    };
+    let has_parity = array.identity().redundancy == Redundancy::Parity;
+    match !has_parity || array.absent().is_some() || array.rebuilding().is_some() {
+        true => Ok(()),
+        false => bail!(
+            "array {}: member {place} is there and is not refused, so there is nothing to rebuild; formatting it would take the array's \
+             redundancy. To replace it, give another chip in its place. Nothing was changed",
             array.identity().label
-        )
-    })
+        ),
+    }
 }
 
 /// Refuses a chip with volumes, unless they are of a rebuild that was interrupted.

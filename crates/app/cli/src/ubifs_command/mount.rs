@@ -95,7 +95,7 @@ pub struct UbifsMountArguments {
     /// Rebuild the member at this place (from 0) of a parity array onto the chip given there, while mounted; needs -o rw
     #[arg(long, value_name = "PLACE", help_heading = "Mount")]
     pub rebuild: Option<usize>,
-    /// With --rebuild: overwrite a chip that has volumes
+    /// With --rebuild: overwrite a chip that has volumes, other than a member that the array does not refuse
     #[arg(long, requires = "rebuild", help_heading = "Mount")]
     pub force: bool,
     /// Number of worker threads, 1 to 256 [default: by the number of processors]

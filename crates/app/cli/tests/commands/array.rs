@@ -546,7 +546,18 @@ fn a_scrub_ends_a_rebuild_that_was_interrupted() {
         serde_json::from_str::<Value>(&info).expect("JSON")["rebuild"].clone()
     };
     let mut is_unfinished = false;
+    let blank = [
+        "--page",
+        "512",
+        "--pages-per-block",
+        "16",
+        "--blocks",
+        "64",
+        "--force",
+    ];
     for millis in 0..400 {
+        // A member that was rebuilt to the end is not formatted again.
+        succeeds(folder, &[&["nand", "create", "new.img"][..], &blank].concat());
         let mut killed = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .current_dir(folder)
             .args(["array", "rebuild", replaced, "--member", "2", "--force"])
@@ -566,6 +577,35 @@ fn a_scrub_ends_a_rebuild_that_was_interrupted() {
     succeeds(folder, &["ubi", "scrub", replaced]);
     assert_eq!(rebuild(), Value::Null);
     assert!(succeeds(folder, &["ubi", "check", replaced]).contains("the members agree"));
+}
+
+/// Regression: `--force` formatted it, and until the end of the rebuild a second failure would have lost data.
+#[test]
+fn a_member_that_is_not_refused_is_not_formatted_by_a_rebuild() {
+    let folder = array_of_four_with_parity();
+    let folder = folder.path();
+    let content = filled(folder, &["flash.img", "--devices", "4"]);
+    let member = folder.join("flash.img.2");
+    let before = std::fs::read(&member).expect("a file");
+    let rebuild = ["array", "rebuild", "flash.img", "--devices", "4", "--member", "2"];
+    for words in [&rebuild[..], &[&rebuild[..], &["--force"]].concat()] {
+        let error = fails(folder, words);
+        assert!(error.contains("nothing to rebuild"), "{error}");
+        assert!(std::fs::read(&member).expect("a file") == before, "{words:?}");
+    }
+    // Another chip in its place is taken, also one with volumes.
+    succeeds(folder, &["ubi", "format", "new.img"]);
+    succeeds(folder, &["ubi", "mkvol", "new.img", "-N", "x", "-s", "10k"]);
+    let replaced = "flash.img.0,flash.img.1,new.img,flash.img.3";
+    let rebuild = ["array", "rebuild", replaced, "--member", "2"];
+    assert!(fails(folder, &rebuild).contains("--force"));
+    succeeds(folder, &[&rebuild[..], &["--force"]].concat());
+    succeeds(folder, &["ubi", "dump", replaced, "0", "-o", "back"]);
+    assert!(
+        std::fs::read(folder.join("back"))
+            .expect("dumped")
+            .starts_with(&content)
+    );
 }
 
 #[test]
