@@ -25,6 +25,7 @@ mod mounted_writer;
 mod parallel;
 mod power_cuts_linux;
 mod read_each_operation;
+mod rebuild_fuzz;
 mod rounds_linux;
 #[path = "../scene/mod.rs"]
 mod scene;
