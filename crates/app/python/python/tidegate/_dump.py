@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
-from _thread import RLock
 
 from . import _core
 from ._errors import ArgumentError, DamageError, LossWarning, NotFlashError
@@ -92,20 +92,20 @@ def _of_object(source: Any, view: _View) -> "_core.Dump":
         name = f"<{type(source).__name__}>"
     elif hasattr(source, "read") and hasattr(source, "seek"):
         size = source.seek(0, os.SEEK_END)
-        # A file has one position, and threads read in parallel.
-        lock = RLock()
+        # Threads that read files in parallel share the position of the source.
+        lock = threading.Lock()
 
         def read_at(at: int, count: int) -> bytes:
-            parts = []
             with lock:
                 source.seek(at)
+                parts = []
                 while count > 0:
                     part = source.read(count)
                     if not part:
                         break
                     parts.append(part)
                     count -= len(part)
-            return b"".join(parts)
+                return b"".join(parts)
 
         name = str(getattr(source, "name", f"<{type(source).__name__}>"))
     else:
@@ -313,10 +313,11 @@ class Volume:
         part, number = self._position
         if number is None:
             partition = self.partition
-            dump = partition.dump
+            # Files stay usable when the dump is closed.
+            core = partition.dump.core
 
             def read_dump(at: int, count: int) -> bytes:
-                return dump.core.read(partition.offset + at, min(count, partition.size - at))
+                return core.read(partition.offset + at, min(count, partition.size - at))
 
             return buffered(RangeFile(read_dump, partition.size, self.name), buffering)
         content = self.partition.dump.core.content(part, number)
