@@ -155,6 +155,9 @@ pub struct ControllerFile {
     pub packed_apart: bool,
     /// RAM for data that waits to be programmed, bytes.
     pub buffer_bytes: u64,
+    /// Data read ahead of a sequential reader, bytes; 0: none.
+    #[serde(default)]
+    pub read_ahead_bytes: u32,
     /// Write cache: whether writes are acknowledged before they are programmed (CACHE_CTRL).
     pub cache: bool,
     /// Whether writes tagged as metadata go to SLC (data tag).
@@ -197,6 +200,13 @@ impl CardFile {
                 what: "buffer_bytes",
                 found: card.controller.buffer_bytes,
                 expected: "at least a page",
+            });
+        }
+        if u64::from(card.controller.read_ahead_bytes) > card.controller.buffer_bytes {
+            return Err(CardError::Number {
+                what: "read_ahead_bytes",
+                found: u64::from(card.controller.read_ahead_bytes),
+                expected: "at most buffer_bytes",
             });
         }
         Ok(card)
@@ -301,6 +311,16 @@ mod tests {
             .expect_err("a wrong key")
             .to_string();
         assert!(message.contains("erase_ms"), "{message}");
+    }
+
+    #[test]
+    fn a_card_reads_ahead_no_more_than_its_memory_holds() {
+        let text = include_str!("../cards/gt-i9300.toml")
+            .replace("read_ahead_bytes = 0", "read_ahead_bytes = 8388608");
+        let message = CardFile::parse("mine", &text)
+            .expect_err("8 MiB ahead with 4 MiB of memory")
+            .to_string();
+        assert!(message.contains("read_ahead_bytes"), "{message}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::card::{CardFile, TranslationKind};
 use crate::error::CardError;
 use crate::geometry::CardGeometry;
 use crate::nand_array::{NandArray, NandCounters, NandPower, NandTiming};
+use crate::read_ahead::ReadAhead;
 use crate::translation::{
     DataStream, Epoch, Flash, Forget, HowSoon, Hybrid, HybridRules, Kept, Locality, PageMap, PageMapRules,
     Placement, Translation, TranslationCounters, UnitWrite,
@@ -69,6 +70,7 @@ pub struct Card {
     controller_free: Nanos,
     packed_entry: Nanos,
     packed_apart: bool,
+    read_ahead: ReadAhead,
     cache: bool,
     epoch: u32,
 }
@@ -95,6 +97,7 @@ impl Card {
             array.set_power(power.of_banks());
         }
         let layer = layer(file, &geometry)?;
+        let read_ahead = file.controller.read_ahead_bytes.div_ceil(geometry.unit_bytes);
         let buffer_pages = file.controller.buffer_bytes / u64::from(geometry.page_bytes);
         let buffer_pages = usize::try_from(buffer_pages).unwrap_or(usize::MAX).min(1 << 20);
         Ok(Self {
@@ -105,6 +108,7 @@ impl Card {
             controller_free: Nanos::ZERO,
             packed_entry: Nanos(u64::from(file.controller.packed_entry_ns)),
             packed_apart: file.controller.packed_apart,
+            read_ahead: ReadAhead::new(read_ahead),
             cache: file.controller.cache,
             epoch: 1,
         })
@@ -144,6 +148,7 @@ impl Card {
             sector_ps: self.sector_ps,
             earliest: Nanos::ZERO,
         };
+        self.read_ahead.clear();
         let epoch = Epoch(self.epoch);
         let waits = !self.cache || durability == Durability::Programmed;
         let mut before = u64::from(header_sectors);
@@ -211,8 +216,7 @@ impl Card {
         let ready = start + self.command;
         let (mut end, mut sectors) = (ready, u64::from(header_sectors));
         for extent in extents {
-            let (first, count) = self.flash.geometry.units_of(extent.sector, extent.sectors);
-            end = end.max(self.layer.read(&mut self.flash, first, count, ready));
+            end = end.max(self.read_extent(extent, ready));
             sectors += u64::from(extent.sectors);
         }
         // The bus transfers available data while the rest is read; the last unit follows when it has arrived.
@@ -224,6 +228,31 @@ impl Card {
         let last = sectors.min(u64::from(self.flash.geometry.unit_sectors()));
         let tail = DataStream { start: end, ..stream };
         stream.arrival(sectors).max(tail.arrival(last))
+    }
+
+    /// Reads an extent from flash, or from the data that was read ahead. Returns the time at which the controller has all
+    /// of it.
+    fn read_extent(&mut self, extent: &Extent, ready: Nanos) -> Nanos {
+        let (first, count) = self.flash.geometry.units_of(extent.sector, extent.sectors);
+        let (held, held_at) = self.read_ahead.take(first, count);
+        let mut end = ready.max(held_at);
+        if held < count {
+            end = end.max(
+                self.layer
+                    .read(&mut self.flash, first + held, count - held, ready),
+            );
+        }
+        let units = self.flash.geometry.units();
+        if let Some((next, more)) = self
+            .read_ahead
+            .after(extent.sector, extent.sectors, first + count)
+            && next < units
+        {
+            let more = more.min(units - next);
+            let at = self.layer.read(&mut self.flash, next, more, ready);
+            self.read_ahead.hold(next, more, at);
+        }
+        end
     }
 
     /// Accepts the header of packed reads, which arrives from `start` on. Returns the end of its transfer, and the time
@@ -253,8 +282,7 @@ impl Card {
     /// Begins to read the data of a task. Returns the time from which on the bus can transfer it without a pause.
     pub fn begin_read_task(&mut self, arrived: Nanos, extent: &Extent) -> Nanos {
         let ready = self.look_at_task(arrived);
-        let (first, count) = self.flash.geometry.units_of(extent.sector, extent.sectors);
-        let end = self.layer.read(&mut self.flash, first, count, ready);
+        let end = self.read_extent(extent, ready);
         let sectors = u64::from(extent.sectors);
         let last = sectors.min(u64::from(self.flash.geometry.unit_sectors()));
         // The bus may run ahead of the flash, except for the last unit.
@@ -285,6 +313,7 @@ impl Card {
 
     /// TRIM or DISCARD (CMD38). Returns the time at which the card is ready. Partly covered units stay.
     pub fn forget(&mut self, start: Nanos, sector: u64, sectors: u64, how: Forget) -> Nanos {
+        self.read_ahead.clear();
         let size = u64::from(self.flash.geometry.unit_sectors());
         let (first, end) = (sector.div_ceil(size), (sector + sectors) / size);
         let ready = start + self.command;
@@ -323,6 +352,7 @@ impl Card {
     pub fn restart_clock(&mut self) {
         self.flash.restart_clock();
         self.layer.restart_clock();
+        self.read_ahead.clear();
         self.controller_free = Nanos::ZERO;
     }
 
@@ -616,6 +646,31 @@ mod tests {
         card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
         let start = Nanos::from_millis(10);
         assert_eq!(card.read(start, 0, &[extent(0, 8)]), start + nanos_us(331, 2));
+    }
+
+    /// Reads of a page, one after another: 100 command + 100 tR + 80 PC + 8 x 6.4 = 331.2 (the first half leaves while the
+    /// second is awaited). The second one follows the first, so the card reads on: the third is in memory, and takes command
+    /// and bus, 100 + 16 x 6.4 = 202.4. After a write, and elsewhere, nothing is in memory.
+    #[test]
+    fn a_sequential_reader_is_answered_from_what_was_read_ahead() {
+        let mut file = file();
+        file.controller.read_ahead_bytes = 16384;
+        let mut card = card(&file);
+        card.write(Nanos::ZERO, 0, &[extent(0, 128)], Durability::Usual);
+        let mut time = |millis, sector| {
+            let start = Nanos::from_millis(millis);
+            card.read(start, 0, &[extent(sector, 16)]) - start
+        };
+        let (flash, memory) = (nanos_us(331, 2), nanos_us(202, 4));
+        assert_eq!([time(10, 0), time(20, 16), time(30, 32)], [flash, flash, memory]);
+        assert_eq!(
+            [time(40, 80), time(50, 96), time(60, 112)],
+            [flash, flash, memory]
+        );
+        // The last page lies at sector 112: nothing is behind it.
+        card.write(Nanos::from_millis(70), 0, &[extent(0, 16)], Durability::Usual);
+        let start = Nanos::from_millis(80);
+        assert_eq!(card.read(start, 0, &[extent(16, 16)]) - start, flash);
     }
 
     /// TRIM: command 100, PC 80, SLC 400 = 580. DISCARD: only the command. Both discard the data.

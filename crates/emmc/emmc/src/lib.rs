@@ -27,6 +27,7 @@ pub mod pack_header;
 pub mod packing;
 pub mod paper;
 mod presets;
+mod read_ahead;
 pub mod simulation;
 pub mod translation;
 pub mod workload;

@@ -123,9 +123,10 @@ fn interval(time: &mut Nanos, percent: u64) {
 /// Sources of the ranges: cards of the time have 4 to 32 banks and blocks of 64 to 256 pages; channels move a page of 8 KiB
 /// at 40 to 166 MB/s (the fit needs a slower one); programs of SLC pages take 200 to 500 us, and the study's own
 /// explanation of figure 7 needs about 1 ms for a copy; interrupt and wake-up of ARM phones took some 10 to 100 us;
-/// `dirty_ratio` leaves tens of MiB; `ratelimit_pages` is 1,024 on a phone, and write-back adds half of it or not. Fitted
-/// numbers without a source (commands, metadata, reads of other programs) are halved and doubled.
-const VARIATIONS: [Variation; 26] = [
+/// a card reads a super page ahead, nothing, or two; `dirty_ratio` leaves tens of MiB; `ratelimit_pages` is 1,024 on a
+/// phone, and write-back adds half of it or not. Fitted numbers without a source (commands, metadata, reads of other
+/// programs) are halved and doubled.
+const VARIATIONS: [Variation; 28] = [
     variation("4 banks", |world| banks(world, 4, 2)),
     variation("banks halved", |world| banks(world, 8, 2)),
     variation("banks doubled", |world| banks(world, 32, 8)),
@@ -152,6 +153,12 @@ const VARIATIONS: [Variation; 26] = [
     }),
     variation("SLC program 1000 us", |world| {
         cards(world, |card| card.flash.program_slc_us = 1000)
+    }),
+    variation("no read-ahead by the card", |world| {
+        cards(world, |card| card.controller.read_ahead_bytes = 0)
+    }),
+    variation("read-ahead x 2", |world| {
+        cards(world, |card| card.controller.read_ahead_bytes *= 2)
     }),
     variation("interrupt costs x 0.5", |world| interrupts(world, 50)),
     variation("interrupt costs x 2", |world| interrupts(world, 200)),
