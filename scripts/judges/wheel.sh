@@ -31,8 +31,11 @@ python3 -m venv "$work/venv"
 
 # The other processor: the same tests without pyarrow, polars and pandas, with a Python of that processor.
 other=aarch64
-foreign=$(ls -t "$wheels"/tidegate-*"$other".whl 2>/dev/null | head -1)
-if [ -n "$foreign" ] && [ "$(uname -m)" != "$other" ]; then
+foreign=$(ls -t "$wheels"/tidegate-*"$other".whl 2>/dev/null | head -1) || true
+if [ -z "$foreign" ]; then
+    echo "wheel: WRONG: there is none for $other in $wheels"
+    failed=1
+elif [ "$(uname -m)" != "$other" ]; then
     scripts/judges/foreign_python.sh "$other" "$foreign" "$crate/tests" || failed=1
 fi
 exit "$failed"

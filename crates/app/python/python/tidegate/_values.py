@@ -26,7 +26,7 @@ def bytes_of(name: str | bytes | os.PathLike[Any]) -> bytes:
 class _Value:
     """A record that can't be changed; equal, hashed and shown by its fields."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def _set(self, *values: Any) -> None:
         for name, value in zip(self.__slots__, values):
