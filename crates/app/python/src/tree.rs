@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use image::{Severity, Threads, in_parallel, open_ubifs, salvage_ubifs};
-use ubi::Volume;
+use image::{DumpVolume, Severity, Threads, in_parallel, open_ubifs, salvage_ubifs};
+use ubi::Volume as _;
 use ubifs::format::{BLOCK_BYTES, EntryKind, Inode, InodeNumber};
 use ubifs::{Entry, Finding, MasterKey, OpenOptions, Subject, Ubifs, UbifsError};
 
@@ -112,7 +112,7 @@ impl Tree {
     ///
     /// # Errors
     /// If it can't be read at all; [`Self::salvage`] may get more then.
-    pub fn open(volume: Arc<dyn Volume>, keys: Vec<MasterKey>, threads: Threads) -> Result<Self, Failure> {
+    pub fn open(volume: Arc<DumpVolume>, keys: Vec<MasterKey>, threads: Threads) -> Result<Self, Failure> {
         let name = volume.name();
         let opened = open_ubifs(volume, OpenOptions::standard())
             .map_err(|error| Failure::damage(&name, &error, SALVAGE))?;
@@ -128,7 +128,7 @@ impl Tree {
 
     /// Reads the file system by all nodes that a scan of the volume finds.
     #[must_use]
-    pub fn salvage(volume: Arc<dyn Volume>, keys: Vec<MasterKey>, threads: Threads) -> Self {
+    pub fn salvage(volume: Arc<DumpVolume>, keys: Vec<MasterKey>, threads: Threads) -> Self {
         let salvaged = salvage_ubifs(volume, false);
         let salvage = salvaged.salvage;
         let mut notes = notes(salvage.losses());

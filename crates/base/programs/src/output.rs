@@ -1,10 +1,12 @@
 //! Standard output and messages. A pipe closed by its reader is success: `tidegate stats --watch | head` must not
 //! complain.
 
+use std::fs::Metadata;
 use std::io::{BufWriter, ErrorKind, IntoInnerError, Write, stdout};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use outfile::{OutFile, Unfinished};
 use results::shown;
 
@@ -55,6 +57,25 @@ pub fn to_output(output: &Path, write: &mut dyn FnMut(&mut dyn Write) -> Result<
     match output.as_os_str() == "-" {
         true => closed_is_done(write(&mut stdout().lock())),
         false => to_file(output, write),
+    }
+}
+
+/// Refuses an output that is the file or device that is read: it would be replaced by its own copy.
+pub fn refuse_input_as_output(input: &Path, output: &Path) -> Result<()> {
+    let metadata = |path: &Path| match path.as_os_str() == "-" {
+        true => None,
+        false => path.metadata().ok(),
+    };
+    let is_same = |input: &Metadata, output: &Metadata| match input.file_type().is_block_device() {
+        true => output.file_type().is_block_device() && input.rdev() == output.rdev(),
+        false => (input.dev(), input.ino()) == (output.dev(), output.ino()) && input.is_file(),
+    };
+    match metadata(input).zip(metadata(output)) {
+        Some((read, written)) if is_same(&read, &written) => bail!(
+            "{} is what is read; it can't be the output, too: name another file",
+            output.display()
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -88,6 +88,15 @@ impl Content {
         }
     }
 
+    /// Length of a squashfs by its superblock, bytes; `None` without one of version 4.
+    pub(crate) fn squashfs_bytes(volume: &DumpVolume) -> Option<u64> {
+        let mut raw = [0; 96];
+        volume.read(Leb(0), 0, &mut raw).ok()?;
+        let is_version_4 = raw.starts_with(b"hsqs") && raw[28..32] == [4, 0, 0, 0];
+        let bytes = raw[40..48].first_chunk().copied().map(u64::from_le_bytes);
+        bytes.filter(|_| is_version_4)
+    }
+
     /// Its name, for documents.
     #[must_use]
     pub const fn name(&self) -> &'static str {

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nand::ecc;
@@ -48,6 +49,10 @@ pub struct Dump {
     base: u64,
     bytes: u64,
     unreadable: Mutex<Vec<(u64, u64)>>,
+    /// The unreadable ranges that the survey knows.
+    surveyed: OnceLock<Vec<(u64, u64)>>,
+    /// Number of failed reads of other ranges since.
+    late_failures: AtomicU64,
     /// The parts with a known ECC; set by the first survey that finds one.
     corrected: OnceLock<Regions>,
 }
@@ -112,6 +117,8 @@ impl Dump {
             base: 0,
             bytes,
             unreadable: Mutex::default(),
+            surveyed: OnceLock::new(),
+            late_failures: AtomicU64::new(0),
             corrected: OnceLock::new(),
         }
     }
@@ -197,6 +204,11 @@ impl Dump {
 
     fn note_unreadable(&self, at: u64, bytes: usize) {
         let end = at + u64::try_from(bytes).unwrap_or(0);
+        let surveyed = self.surveyed.get();
+        let is_late = |known: &Vec<(u64, u64)>| !known.iter().any(|range| range.0 <= at && end <= range.1);
+        if surveyed.is_some_and(is_late) {
+            self.late_failures.fetch_add(1, Ordering::Relaxed);
+        }
         let mut ranges = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
         let near = ranges
             .iter_mut()
@@ -218,6 +230,25 @@ impl Dump {
             .clone();
         ranges.sort_unstable();
         ranges
+    }
+
+    /// Ends the survey: what can't be read from here on is not in its findings.
+    pub(crate) fn end_survey(&self) {
+        let _ = self.surveyed.set(self.unreadable());
+    }
+
+    /// The ranges that could be read by the survey, and can't be read since.
+    pub(crate) fn unreadable_since(&self) -> Vec<(u64, u64)> {
+        let known = self.surveyed.get().map_or(&[][..], Vec::as_slice);
+        let mut ranges = self.unreadable();
+        ranges.retain(|range| !known.contains(range));
+        ranges
+    }
+
+    /// Number of reads since the survey that failed where it could read: a file that was cut, or a device that fails.
+    #[must_use]
+    pub fn late_failures(&self) -> u64 {
+        self.late_failures.load(Ordering::Relaxed)
     }
 
     /// Whether all bytes of a range are 0xFF.

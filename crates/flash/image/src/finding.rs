@@ -64,7 +64,7 @@ pub enum What {
     },
     /// There are more headers than a chip has blocks.
     TooManyHeaders,
-    /// UBI headers inside of blocks of another partition.
+    /// UBI headers inside of blocks of another partition, or of files of a UBIFS.
     Nested {
         /// Number of headers.
         headers: usize,
@@ -99,6 +99,8 @@ pub enum What {
     SecondCopy {
         /// The image sequence.
         sequence: u32,
+        /// Whether its first block is known. Otherwise blocks may be in the wrong one of the two.
+        is_certain: bool,
     },
     /// A damaged EC header in front of a good VID header.
     EcHeader,
@@ -151,15 +153,32 @@ pub enum What {
     },
     /// An update of the volume was not completed.
     UpdateMarker,
-    /// LEBs of a static volume are missing.
+    /// LEBs inside of the content of a volume are missing.
     MissingLebs {
         /// First LEB.
         first: Leb,
         /// Number of LEBs.
         lebs: u32,
+        /// Whether they had content, as far as known: the user of a dynamic volume may have unmapped them.
+        loses_data: bool,
+    },
+    /// The volume table lists a volume that has no LEB.
+    NoLebs {
+        /// Whether it may have had content.
+        loses_data: bool,
     },
     /// The data of a LEB of a static volume has a wrong CRC.
     StaticCrc {
+        /// The LEB.
+        leb: Leb,
+    },
+    /// A LEB of the journal of a UBIFS, to which its log leads, is not in the dump.
+    LostBud {
+        /// The LEB.
+        leb: Leb,
+    },
+    /// A LEB of the log of a UBIFS is not in the dump, and the log goes on behind it.
+    LostLog {
         /// The LEB.
         leb: Leb,
     },
@@ -187,21 +206,31 @@ impl What {
             | Self::VidHeader { is_blank: false, .. }
             | Self::Refused(_)
             | Self::CutBlock { loses_data: true, .. }
+            | Self::SecondCopy {
+                is_certain: false, ..
+            }
             | Self::NoTable
             | Self::TableRecord(_)
             | Self::UpdateMarker
-            | Self::MissingLebs { .. }
+            | Self::MissingLebs { loses_data: true, .. }
+            | Self::NoLebs { loses_data: true }
             | Self::NoEcc { is_given: true, .. }
             | Self::Uncorrectable { loses_data: true, .. }
+            | Self::LostBud { .. }
+            | Self::LostLog { .. }
             | Self::StaticCrc { .. } => Severity::Loss,
             Self::Nested { .. }
-            | Self::SecondCopy { .. }
+            | Self::SecondCopy { is_certain: true, .. }
             | Self::EcHeader
             | Self::VidHeader { is_blank: true, .. }
             | Self::NoHeaders { .. }
             | Self::CutBlock {
                 loses_data: false, ..
             }
+            | Self::MissingLebs {
+                loses_data: false, ..
+            }
+            | Self::NoLebs { loses_data: false }
             | Self::NoEcc { is_given: false, .. }
             | Self::Uncorrectable {
                 loses_data: false, ..
@@ -240,7 +269,10 @@ impl What {
             Self::SameSequence { .. } => "same-sequence",
             Self::UpdateMarker => "update-marker",
             Self::MissingLebs { .. } => "missing-lebs",
+            Self::NoLebs { .. } => "no-lebs",
             Self::StaticCrc { .. } => "static-crc",
+            Self::LostBud { .. } => "lost-bud",
+            Self::LostLog { .. } => "lost-log",
             Self::OtherLebSize { .. } => "other-leb-size",
             Self::RebuiltSuperblock { .. } => "rebuilt-superblock",
         }
@@ -269,7 +301,8 @@ impl fmt::Display for What {
             }
             Self::Nested { headers } => write!(
                 out,
-                "{} inside of blocks of another partition: an image in a volume; left out",
+                "{} inside of blocks of another partition, or of files of a UBIFS: parts of an image in a volume or file; \
+                 left out",
                 counted(*headers, "UBI header")
             ),
             Self::UnknownDistance { headers } => write!(
@@ -283,9 +316,14 @@ impl fmt::Display for What {
                 "UBI headers {stride} bytes apart, whose offsets no block of that size has; left out: give the geometry by \
                  --page, --block and --oob"
             ),
-            Self::SecondCopy { sequence } => write!(
+            Self::SecondCopy { sequence, is_certain } => write!(
                 out,
-                "a second image with the sequence {sequence} begins here; it is a partition of its own"
+                "a second image with the sequence {sequence} begins here; it is a partition of its own{}",
+                if *is_certain {
+                    ""
+                } else {
+                    ", and blocks in front of this place may be its blocks too: --offset and --length separate the two"
+                }
             ),
             Self::EcHeader => out.write_str("the EC header is damaged; the block is used by its VID header"),
             Self::VidHeader {
@@ -375,11 +413,41 @@ impl fmt::Display for What {
             Self::UpdateMarker => out.write_str(
                 "an update was not completed: its content may be neither the old one nor the new one",
             ),
-            Self::MissingLebs { first, lebs: 1 } => write!(out, "{first} is missing and reads as 0xff"),
-            Self::MissingLebs { first, lebs } => {
-                write!(out, "{lebs} LEBs from {first} on are missing and read as 0xff")
+            Self::MissingLebs {
+                first,
+                lebs,
+                loses_data,
+            } => {
+                match lebs {
+                    1 => write!(out, "{first} is missing and reads as 0xff")?,
+                    _ => write!(
+                        out,
+                        "{lebs} LEBs are missing and read as 0xff, the first is {first}"
+                    )?,
+                }
+                out.write_str(if *loses_data {
+                    ""
+                } else {
+                    "; nothing says that they were ever written"
+                })
             }
+            Self::NoLebs { loses_data: true } => out.write_str(
+                "no block of this static volume was found, and there are blocks without readable headers",
+            ),
+            Self::NoLebs { loses_data: false } => out.write_str(
+                "no block of this volume was found: it is empty, or its blocks are not in this dump",
+            ),
             Self::StaticCrc { leb } => write!(out, "{leb}: its data has a wrong CRC and is kept as it is"),
+            Self::LostBud { leb } => write!(
+                out,
+                "journal: {leb} is missing, to which the log leads: files that were written since the last commit may be as \
+                 before, or have holes"
+            ),
+            Self::LostLog { leb } => write!(
+                out,
+                "log: {leb} is missing, and the log goes on behind it: files that were written since the last commit may be as \
+                 before, or have holes"
+            ),
             Self::OtherLebSize { leb_bytes } => write!(
                 out,
                 "the file system was made for LEBs of {leb_bytes} bytes and is read with these"

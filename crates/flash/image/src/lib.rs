@@ -44,5 +44,5 @@ pub use open::{Opened, Salvaged, open_ubifs, salvage_ubifs};
 pub use parallel::{Threads, in_parallel};
 pub use partition::{Blocks, Partition};
 pub use shape::{EccHint, Hints, HintsError, Shape};
-pub use survey::{Area, BareVolume, Part, Survey, survey};
+pub use survey::{Area, BareVolume, Part, Survey, survey, unreadable_since};
 pub use volume::{ContentStream, DumpVolume, Volume};

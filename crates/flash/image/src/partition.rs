@@ -3,7 +3,7 @@
 //! Headers of an image that lies inside of a volume of another one are told from those of partitions by their places:
 //! groups claim their blocks, the largest group first, and a header inside of a claimed block is dropped.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -104,10 +104,12 @@ pub(crate) struct Group {
 /// The fields that the EC headers of a partition share.
 type Key = (u32, u32, u32);
 
-/// All partitions with these EC headers, by offset.
+/// All partitions with these EC headers, by offset. `in_files`: the headers that were dropped before, because they are
+/// content of files.
 pub(crate) fn partitions(
     dump: &Arc<Dump>,
     hits: &[Hit],
+    in_files: Vec<u64>,
     hints: &Hints,
     findings: &mut Vec<Finding>,
 ) -> Vec<Partition> {
@@ -121,6 +123,7 @@ pub(crate) fn partitions(
         claims.add(kept.iter().map(|at| span(*at, group.stride)));
         group.at = kept;
     }
+    nested.extend(in_files);
     if let Some(first) = nested.iter().min() {
         let headers = nested.len();
         findings.push(Finding::new(Some(dump.base() + first), What::Nested { headers }));
@@ -263,6 +266,13 @@ struct Draft {
     findings: Vec<Finding>,
 }
 
+/// The beginning of a second copy of an image.
+struct SecondCopy {
+    at: i64,
+    /// Whether no block can belong to the other one of the two.
+    is_certain: bool,
+}
+
 impl Draft {
     /// Reads the blocks of a group; several partitions if copies of one image lie behind each other.
     fn read(dump: &Dump, group: &Group, shape: Shape, claims: &Claims, copies: usize) -> Vec<Self> {
@@ -275,11 +285,11 @@ impl Draft {
             counts,
             findings,
         };
-        let Some(at) = whole.second_copy().filter(|_| copies > 1) else {
+        let Some(copy) = whole.second_copy().filter(|_| copies > 1) else {
             return vec![whole];
         };
         let place = |at: i64| u64::try_from(at.max(0)).unwrap_or(0);
-        let border = whole.blocks[at].at;
+        let border = copy.at;
         let (front, behind) = group
             .at
             .iter()
@@ -288,6 +298,7 @@ impl Draft {
         let mut others = Self::read(dump, &part(behind), shape, claims, copies - 1);
         let what = What::SecondCopy {
             sequence: group.sequence,
+            is_certain: copy.is_certain,
         };
         if let Some(other) = others.first_mut() {
             let finding = Finding::new(Some(dump.base() + place(border)), what);
@@ -298,21 +309,55 @@ impl Draft {
         all
     }
 
-    /// Index of the block with which a second copy of the image begins: it repeats a LEB with the same sequence number,
-    /// which no device has, and both parts have a volume table.
-    fn second_copy(&self) -> Option<usize> {
-        let mut seen = HashSet::new();
-        let repeated = self.blocks.iter().position(|block| {
-            block
-                .vid
-                .is_some_and(|vid| !seen.insert((vid.volume, vid.leb, vid.sequence_number)))
-        })?;
+    /// The beginning of a second copy of the image: LEBs are repeated with the same sequence numbers, which no device has,
+    /// and both parts have a volume table.
+    ///
+    /// All first blocks of such LEBs lie in front of it, and all second ones behind it. Between them each of the two
+    /// images may have blocks that it wrote later. Both images began with the same blocks, so most LEBs are repeated at
+    /// one distance, which is that of the images.
+    fn second_copy(&self) -> Option<SecondCopy> {
+        let mut seen = HashMap::new();
+        let (mut last_first, mut first_second) = (i64::MIN, i64::MAX);
+        let mut distances: BTreeMap<i64, usize> = BTreeMap::new();
+        for block in &self.blocks {
+            let Some(vid) = block.vid else { continue };
+            let key = (vid.volume, vid.leb, vid.sequence_number);
+            let (at, number) = seen.entry(key).or_insert((block.at, 0_usize));
+            *number += 1;
+            if *number == 2 {
+                last_first = last_first.max(*at);
+                first_second = first_second.min(block.at);
+                *distances.entry(block.at - *at).or_default() += 1;
+            }
+        }
+        let repeated: usize = distances.values().sum();
+        let usual = distances
+            .iter()
+            .max_by_key(|(distance, count)| (**count, std::cmp::Reverse(**distance)));
+        let (distance, count) = usual?;
+        let by_distance = self.blocks.first()?.at.saturating_add(*distance);
+        let is_between = |at: i64| last_first < at && at < first_second;
+        let is_usual = *count * 2 > repeated && is_between(by_distance);
+        let found = match is_usual {
+            true => SecondCopy {
+                at: by_distance,
+                is_certain: true,
+            },
+            false => SecondCopy {
+                at: first_second,
+                is_certain: !self
+                    .blocks
+                    .iter()
+                    .any(|block| block.vid.is_some() && is_between(block.at)),
+            },
+        };
         let has_table = |blocks: &[Block]| {
             let mut vids = blocks.iter().filter_map(|block| block.vid);
             vids.any(|vid| vid.volume == LAYOUT_VOLUME)
         };
-        let (front, behind) = self.blocks.split_at(repeated);
-        (has_table(front) && has_table(behind)).then_some(repeated)
+        let border = self.blocks.partition_point(|block| block.at < found.at);
+        let (front, behind) = self.blocks.split_at(border);
+        (has_table(front) && has_table(behind)).then_some(found)
     }
 
     fn has_table(&self) -> bool {
@@ -350,12 +395,23 @@ impl Draft {
         Some(correction)
     }
 
+    /// Whether each block from the first to the last one is in the dump and has readable headers.
+    fn is_whole(&self, dump: &Dump, (start, end): (i64, i64)) -> bool {
+        let counts = &self.counts;
+        let bytes = i64::try_from(dump.bytes()).unwrap_or(i64::MAX);
+        counts.damaged + counts.erased + counts.other == 0 && start >= 0 && end <= bytes
+    }
+
     fn finish(mut self, dump: &Arc<Dump>) -> Option<Partition> {
         self.blocks.sort_unstable_by_key(|block| block.at);
         let (first, last) = (self.blocks.first()?.at, self.blocks.last()?.at);
         let span = (first, self.shape.span(last).1);
         let tables = table::read(dump, &self.shape, &self.blocks, &mut self.findings);
         let mut volumes = volumes(dump, &self.shape, &self.blocks, &tables, &mut self.findings);
+        let is_whole = self.is_whole(dump, span);
+        for volume in &mut volumes {
+            volume.note_missing(is_whole);
+        }
         let ecc = self.account(dump, &mut volumes);
         let end = u64::try_from(span.1).unwrap_or(0).min(dump.bytes());
         let start = u64::try_from(span.0.max(0)).unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use memchr::memmem::Finder;
 use ubi::format::{Decoded, EcHeader, HEADER_BYTES};
-use ubifs::format::{NodeKind, Superblock, check_expected};
+use ubifs::format::{NodeKind, Superblock, check, check_expected};
 
 use crate::dump::Dump;
 use crate::parallel::in_parallel;
@@ -116,6 +116,37 @@ pub(crate) fn superblock(raw: &[u8]) -> Option<Superblock> {
     let raw = raw.get(..Superblock::BYTES)?;
     let is_one = raw[NODE_KIND.0] == NODE_KIND.1 && check_expected(raw, NodeKind::Superblock, 4096).is_ok();
     is_one.then(|| Superblock::decode(raw).ok()).flatten()
+}
+
+/// Largest data node, bytes: its fields, and a block that does not get smaller by compression.
+const DATA_NODE_BYTES_MAX: usize = DATA_FIELDS_BYTES + 4096;
+/// Bytes of a data node in front of its content.
+const DATA_FIELDS_BYTES: usize = 48;
+/// Data nodes around one place that are tried. Bounds the time on hostile dumps.
+const NODES_TRIED: usize = 4;
+
+/// Whether the byte at `at` is content of a file of a UBIFS: it lies in a data node with a right CRC.
+pub(crate) fn is_content(dump: &Dump, at: u64) -> bool {
+    let Some(start) = i64::try_from(at)
+        .ok()
+        .and_then(|at| at.checked_sub(i64::try_from(DATA_NODE_BYTES_MAX).ok()?))
+    else {
+        return false;
+    };
+    let mut raw = vec![0; 2 * DATA_NODE_BYTES_MAX];
+    // With OOB areas a node does not lie in one piece: there is nothing to correct.
+    dump.read_raw(start, &mut raw);
+    let magic = Finder::new(&UBIFS_MAGIC);
+    let nodes = magic.find_iter(&raw[..DATA_NODE_BYTES_MAX]).filter(|offset| {
+        let length = raw[offset + 16..].first_chunk().copied().map(u32::from_le_bytes);
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let covers = |length: usize| length <= DATA_NODE_BYTES_MAX && offset + length > DATA_NODE_BYTES_MAX;
+        raw[offset + NODE_KIND.0] == NodeKind::Data.number()
+            && offset + DATA_FIELDS_BYTES <= DATA_NODE_BYTES_MAX
+            && length.is_some_and(covers)
+    });
+    let mut nodes = nodes.take(NODES_TRIED);
+    nodes.any(|offset| check(&raw[offset..]).is_ok_and(|header| header.kind == NodeKind::Data))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::dump::Dump;
 use crate::ecc;
 use crate::finding::{Finding, What};
 use crate::partition::{Partition, partitions};
-use crate::scan::scan;
+use crate::scan::{Found, is_content, scan};
 use crate::shape::Hints;
 use crate::volume::DumpVolume;
 
@@ -77,21 +77,34 @@ pub struct Survey {
     pub findings: Vec<Finding>,
 }
 
+/// Losses by ranges that could be read by the survey, and can't be read since: a file that was cut, or a device that fails.
+#[must_use]
+pub fn unreadable_since(dump: &Dump) -> Vec<Finding> {
+    let ranges = dump.unreadable_since().into_iter();
+    ranges.map(|(start, end)| unreadable(start, end)).collect()
+}
+
+fn unreadable(start: u64, end: u64) -> Finding {
+    Finding::new(Some(start), What::Unreadable { bytes: end - start })
+}
+
 /// Surveys a dump: reads it once, or twice if it has an ECC, then the headers of its blocks. `progress` gets the number of bytes read.
 #[must_use]
 pub fn survey(dump: &Arc<Dump>, hints: &Hints, progress: &mut dyn FnMut(u64)) -> Survey {
     let mut found = scan(dump, progress);
+    let mut in_files = take_content(dump, &mut found);
     let mut findings = Vec::new();
     let regions = ecc::regions(dump, &found.hits, hints, &mut findings);
     if !regions.is_empty() {
         dump.correct_by(regions);
         // Headers with wrong bits are found, and each page is counted.
         found = scan(dump, progress);
+        in_files = take_content(dump, &mut found);
     }
     if let Some(at) = found.dropped_from {
         findings.push(Finding::new(Some(dump.base() + at), What::TooManyHeaders));
     }
-    let partitions = partitions(dump, &found.hits, hints, &mut findings);
+    let partitions = partitions(dump, &found.hits, in_files, hints, &mut findings);
     let mut spans: Vec<(u64, u64)> = partitions
         .iter()
         .map(|partition| {
@@ -100,34 +113,52 @@ pub fn survey(dump: &Arc<Dump>, hints: &Hints, progress: &mut dyn FnMut(u64)) ->
         })
         .collect();
     let mut parts: Vec<Part> = partitions.into_iter().map(Part::Ubi).collect();
-    for (start, superblock) in found.superblocks {
-        if spans.iter().any(|(from, to)| (*from..*to).contains(&start)) {
-            continue;
-        }
-        let next = spans
-            .iter()
-            .map(|(from, _)| *from)
-            .filter(|from| *from > start)
-            .min();
-        if let Some(bare) = bare_volume(dump, start, next.unwrap_or(dump.bytes()), superblock) {
-            spans.push((start, start + bare.bytes));
-            parts.push(Part::Ubifs(bare));
-        }
+    found
+        .superblocks
+        .retain(|(start, _)| !spans.iter().any(|(from, to)| (*from..*to).contains(start)));
+    // A volume ends where the next one begins, whatever its superblock says.
+    let starts: Vec<u64> = found.superblocks.iter().map(|(start, _)| *start).collect();
+    let begins = |after: u64| {
+        let parts = spans.iter().map(|(from, _)| *from).chain(starts.iter().copied());
+        parts.filter(|from| *from > after).min()
+    };
+    let bare: Vec<BareVolume> = found
+        .superblocks
+        .into_iter()
+        .filter_map(|(start, superblock)| {
+            bare_volume(dump, start, begins(start).unwrap_or(dump.bytes()), superblock)
+        })
+        .collect();
+    for bare in bare {
+        let start = bare.offset - dump.base();
+        spans.push((start, start + bare.bytes));
+        parts.push(Part::Ubifs(bare));
     }
     parts.sort_by_key(|part| match part {
         Part::Ubi(partition) => partition.offset,
         Part::Ubifs(bare) => bare.offset,
     });
     let areas = areas(dump, spans);
-    findings.extend(dump.unreadable().into_iter().map(|(start, end)| {
-        let what = What::Unreadable { bytes: end - start };
-        Finding::new(Some(start), what)
-    }));
+    dump.end_survey();
+    let unread = dump.unreadable().into_iter();
+    findings.extend(unread.map(|(start, end)| unreadable(start, end)));
     Survey {
         parts,
         areas,
         findings,
     }
+}
+
+/// Takes headers and superblocks out that are content of files of a UBIFS. Returns the places of the headers.
+fn take_content(dump: &Dump, found: &mut Found) -> Vec<u64> {
+    let mut in_files = Vec::new();
+    found.hits.retain(|hit| {
+        let is_content = is_content(dump, hit.at);
+        in_files.extend(is_content.then_some(hit.at));
+        !is_content
+    });
+    found.superblocks.retain(|(at, _)| !is_content(dump, *at));
+    in_files
 }
 
 /// The volume behind a superblock, up to the next partition or the end.

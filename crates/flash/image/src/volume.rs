@@ -59,6 +59,8 @@ pub struct Volume {
     shape: Shape,
     /// The chosen block of each LEB.
     blocks: BTreeMap<u32, Claim>,
+    /// Each block of the partition has readable headers, so that no LEB can be in another one.
+    is_whole: bool,
 }
 
 impl Volume {
@@ -97,6 +99,7 @@ impl Volume {
             dump: Arc::clone(dump),
             shape: *shape,
             blocks,
+            is_whole: true,
         };
         if volume.record.as_ref().is_some_and(|record| record.update_marker) {
             volume.findings.push(Finding::new(None, What::UpdateMarker));
@@ -151,6 +154,7 @@ impl Volume {
                 shape: self.shape,
                 lebs,
             },
+            is_whole: self.is_whole,
         }
     }
 
@@ -164,7 +168,8 @@ impl Volume {
             VolumeKind::Dynamic => {
                 let mapped = self.blocks.keys().next_back();
                 let mapped = mapped.map_or(0, |last| last.saturating_add(1));
-                let lebs = self.file_system_lebs().min(self.lebs).max(mapped);
+                let lebs = self.file_system_lebs().min(self.lebs);
+                let lebs = lebs.max(self.squashfs_lebs()).max(mapped);
                 (lebs, u64::from(lebs) * leb_bytes)
             }
             VolumeKind::Static => {
@@ -196,6 +201,17 @@ impl Volume {
         }
     }
 
+    /// Number of LEBs of the squashfs in this volume; 0 without its superblock.
+    fn squashfs_lebs(&self) -> u32 {
+        if self.content != Content::Squashfs {
+            return 0;
+        }
+        let bytes = Content::squashfs_bytes(&self.open()).unwrap_or(0);
+        let lebs = u32::try_from(bytes.div_ceil(u64::from(self.leb_bytes.max(1)))).unwrap_or(u32::MAX);
+        // A forged or damaged length may be any number.
+        if lebs <= self.lebs { lebs } else { 0 }
+    }
+
     /// Number of LEBs of the UBIFS in this volume; 0 without its superblock.
     fn file_system_lebs(&self) -> u32 {
         let Some(claim) = self.blocks.get(&0).filter(|_| self.content == Content::Ubifs) else {
@@ -224,6 +240,40 @@ impl Volume {
         };
         let finding = self.finding(Some(at), what);
         self.findings.push(finding);
+    }
+
+    /// Notes LEBs that the content of a dynamic volume lacks, and a volume without any. `is_whole`: each block of the
+    /// partition has readable headers, so that no LEB can be in another one.
+    ///
+    /// The reader of UBIFS finds what is missing there, and a stream of a static volume what is missing in that.
+    pub(crate) fn note_missing(&mut self, is_whole: bool) {
+        self.is_whole = is_whole;
+        let mapped = u64::try_from(self.blocks.len()).unwrap_or(u64::MAX);
+        if mapped == 0 {
+            let loses_data = self.kind == VolumeKind::Static && !is_whole;
+            if self.kind == VolumeKind::Static || !is_whole {
+                self.findings
+                    .push(self.finding(None, What::NoLebs { loses_data }));
+            }
+            return;
+        }
+        if self.kind == VolumeKind::Static || matches!(self.content, Content::Ubifs | Content::Empty) {
+            return;
+        }
+        let last = self.blocks.keys().next_back().copied().unwrap_or(0);
+        let lebs = (u64::from(last) + 1).max(self.squashfs_lebs().into());
+        let Some(missing) = u32::try_from(lebs - mapped).ok().filter(|missing| *missing > 0) else {
+            return;
+        };
+        let gap = (0..).zip(self.blocks.keys()).find(|(number, leb)| number != *leb);
+        let first = gap.map_or(last.saturating_add(1), |(number, _)| number);
+        let what = What::MissingLebs {
+            first: Leb(first),
+            lebs: missing,
+            // A squashfs is written as a whole, and compressed: none of its LEBs is blank.
+            loses_data: self.content == Content::Squashfs || !is_whole,
+        };
+        self.findings.push(self.finding(None, what));
     }
 
     /// The bytes of a mapped LEB.
@@ -311,6 +361,7 @@ impl ContentStream<'_> {
             let what = What::MissingLebs {
                 first: Leb(first),
                 lebs,
+                loses_data: true,
             };
             self.findings.push(self.volume.finding(None, what));
         }
@@ -369,6 +420,7 @@ pub struct DumpVolume {
     dump: Arc<Dump>,
     geometry: VolumeGeometry,
     place: Place,
+    is_whole: bool,
 }
 
 /// The location of LEBs in a dump.
@@ -385,12 +437,20 @@ const READ_ONLY: &str = "a volume in a dump is read-only";
 impl DumpVolume {
     /// A volume without UBI, whose LEBs lie one behind the other.
     pub(crate) fn plain(dump: &Arc<Dump>, start: u64, end: u64, geometry: VolumeGeometry) -> Self {
+        let bytes = u64::from(geometry.lebs) * u64::from(geometry.leb_bytes);
         Self {
             name: format!("{}: volume at byte {:#x}", dump.name(), dump.base() + start).into(),
             dump: Arc::clone(dump),
             geometry,
             place: Place::Plain { start, end },
+            is_whole: end.saturating_sub(start) >= bytes,
         }
+    }
+
+    /// Whether no LEB can be in a part of the dump that can't be read, or that the dump lacks.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// Whether a LEB exists in the dump.

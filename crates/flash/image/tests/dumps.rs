@@ -2,9 +2,13 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use image::{ByteSource, Content, Dump, Hints, Part, Partition, Severity, Survey, What, open_ubifs, survey};
-use media::NandGeometry;
+use image::{
+    ByteSource, Content, Dump, Hints, Part, Partition, Severity, Survey, What, open_ubifs, survey,
+    unreadable_since,
+};
+use media::{Leb, NandGeometry};
 use testkit::prng::Prng;
 use ubi::format::volume_table::VolumeName;
 use ubi::format::{EcHeader, VolumeKind};
@@ -178,6 +182,133 @@ fn blocks_without_headers_are_gaps_in_any_source() {
     let place = |block: usize| u64::try_from(shift + block * BLOCK).unwrap();
     assert_eq!(found[0].gaps, [(place(4), place(5)), (place(7), place(9))]);
     assert_eq!(content(found[0], "static"), data);
+}
+
+/// Two devices that were written with one image. The second one has moved a copy of the volume table to its end since, and
+/// begins with a newer version of the first LEB of its volume.
+#[test]
+fn a_second_copy_begins_at_its_own_first_block_whatever_is_in_it() {
+    use ubi::format::{Decoded, VidHeader};
+    let data = vec![0x42; 60_000];
+    let image = ubi(11, PAGE, [&data, &data]);
+    let free = EcHeader {
+        erase_counter: 3,
+        vid_header_offset: 512,
+        data_offset: 1024,
+        image_sequence: 11,
+    };
+    let free = [&free.encode()[..], &vec![0xFF; BLOCK - 64]].concat();
+    let at = |number: usize| number * BLOCK..(number + 1) * BLOCK;
+    let of_dynamic = |number: &usize| {
+        let raw = image[at(*number)][512..].first_chunk().unwrap();
+        matches!(VidHeader::decode(raw, 7168), Decoded::Header(header) if header.volume == 3 && header.leb == 0)
+    };
+    let place = (0..image.len() / BLOCK).find(of_dynamic).unwrap();
+    let Decoded::Header(header) = VidHeader::decode(image[at(place)][512..].first_chunk().unwrap(), 7168)
+    else {
+        panic!("it was found by it");
+    };
+    let newer = VidHeader {
+        sequence_number: 9,
+        ..header
+    };
+    let mut second = [&image[..], &free, &free].concat();
+    let table = second[at(0)].to_vec();
+    second[at(0)].copy_from_slice(&image[at(place)]);
+    second[512..576].copy_from_slice(&newer.encode());
+    second[1024..BLOCK].fill(0x99);
+    second[image.len()..][..BLOCK].copy_from_slice(&table);
+    second[at(place)].copy_from_slice(&free);
+    for blocks in [1, 3] {
+        let first = [&image[..], &free.repeat(blocks)].concat();
+        let survey = surveyed(&[&first[..], &second].concat());
+        let found = partitions(&survey);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(usize::try_from(found[1].offset).unwrap(), first.len());
+        let firsts = found.iter().map(|partition| content(partition, "dynamic")[0]);
+        assert_eq!(firsts.collect::<Vec<_>>(), [0x42, 0x99]);
+        assert!(found.iter().all(|partition| content(partition, "static") == data));
+        assert_eq!(losses(&survey), 0);
+    }
+    // Too few LEBs have their first version to tell: blocks of either may be in the other one.
+    let mut others = [&image[..], &free].concat();
+    for number in 3..others.len() / BLOCK - 1 {
+        others[at(number)].copy_from_slice(&free);
+    }
+    others.splice(0..0, [&second[at(0)], &free].concat());
+    let survey = surveyed(&[&image[..], &others].concat());
+    assert!(losses(&survey) > 0, "{:?}", partitions(&survey));
+}
+
+/// What a finding says of LEBs that are missing.
+fn missing(partition: &Partition, name: &str) -> Vec<What> {
+    let volumes = partition.volumes.iter();
+    let volume = volumes
+        .into_iter()
+        .find(|volume| volume.name() == name.as_bytes());
+    let findings = volume.expect("the volume").findings.iter();
+    findings.map(|finding| finding.what.clone()).collect()
+}
+
+#[test]
+fn lebs_between_others_are_lost_if_a_block_without_headers_may_have_had_them() {
+    let data = vec![0x42; 60_000];
+    let image = ubi(11, PAGE, [&[], &data]);
+    // Blocks 0 and 1 have the volume table; those of the volume follow.
+    let hole = |loses_data| What::MissingLebs {
+        first: Leb(2),
+        lebs: 1,
+        loses_data,
+    };
+    for fill in [0x5A, 0xFF] {
+        let mut dump = image.clone();
+        dump[4 * BLOCK..5 * BLOCK].fill(fill);
+        let survey = surveyed(&dump);
+        let found = partitions(&survey);
+        assert_eq!(missing(found[0], "dynamic"), [hole(true)]);
+        assert_eq!(missing(found[0], "static"), [What::NoLebs { loses_data: true }]);
+    }
+    // All blocks have headers: the user of the volume may have unmapped it.
+    let mut dump = image.clone();
+    dump.drain(4 * BLOCK..5 * BLOCK);
+    let survey = surveyed(&dump);
+    let found = partitions(&survey);
+    assert_eq!(missing(found[0], "dynamic"), [hole(false)]);
+    assert_eq!(missing(found[0], "static"), [What::NoLebs { loses_data: false }]);
+    assert_eq!(losses(&survey), 0);
+    let survey = surveyed(&image);
+    assert_eq!(missing(partitions(&survey)[0], "dynamic"), []);
+}
+
+/// A file that is cut, or a device that fails, after the survey.
+#[derive(Debug)]
+struct Failing(Memory, Arc<AtomicBool>);
+
+impl ByteSource for Failing {
+    fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::UnexpectedEof.into()),
+            false => self.0.read_exact_at(out, at),
+        }
+    }
+}
+
+#[test]
+fn bytes_that_can_not_be_read_any_more_are_a_loss() {
+    let data = vec![0x42; 60_000];
+    let image = ubi(11, PAGE, [&data, &data]);
+    let bytes = u64::try_from(image.len()).unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let source = Failing(Memory(image), Arc::clone(&fails));
+    let dump = Arc::new(Dump::of_source("failing", Box::new(source), bytes));
+    let survey = survey(&dump, &Hints::default(), &mut |_| {});
+    assert_eq!(content(partitions(&survey)[0], "static"), data);
+    assert_eq!(unreadable_since(&dump), []);
+    fails.store(true, Ordering::Relaxed);
+    assert_ne!(content(partitions(&survey)[0], "dynamic")[0], 0x42);
+    assert!(dump.late_failures() > 0);
+    let late = unreadable_since(&dump);
+    assert!(!late.is_empty() && late.iter().all(|finding| finding.severity() == Severity::Loss));
 }
 
 #[test]

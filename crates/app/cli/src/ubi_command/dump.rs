@@ -11,7 +11,7 @@ use ubi::{Access, Volume, VolumeError, VolumeTableError};
 
 use super::chip::{ChipArguments, bar, find_volume};
 use crate::Finding;
-use crate::output::{print_error, to_output};
+use crate::output::{print_error, refuse_input_as_output, to_output};
 
 /// Arguments of `tidegate ubi dump`.
 #[derive(Args, Debug)]
@@ -37,7 +37,12 @@ pub struct DumpArguments {
 
 /// Runs the command.
 pub fn run(arguments: &DumpArguments) -> Result<Finding> {
-    if let Some(chips) = arguments.chip.members()? {
+    let members = arguments.chip.members()?;
+    let images = members.iter().flatten().map(|member| &member.image);
+    for image in images.chain([&arguments.chip.image]) {
+        refuse_input_as_output(image, &arguments.output)?;
+    }
+    if let Some(chips) = members {
         return super::several::dump(arguments, &chips).map(|()| Finding::Nothing);
     }
     let ubi = arguments.chip.attach(Access::ReadOnly)?;

@@ -19,7 +19,7 @@ use super::source::SourceArguments;
 use super::tar_archive;
 use super::walk::{Visited, resolve};
 use crate::Finding;
-use crate::output::{Printed, print_bytes, print_error, print_line};
+use crate::output::{Printed, print_bytes, print_error, print_line, refuse_input_as_output};
 use crate::quantity::{about_bytes, parse_bytes};
 
 /// Bytes that are extracted at most, unless `--max-size` says otherwise.
@@ -146,7 +146,7 @@ impl Budget {
     }
 }
 
-/// Progress of a copy, with a spinner on a terminal.
+/// Progress of a copy, with a spinner on a terminal. The numbers are those of files that were written.
 pub struct Progress {
     bar: ProgressBar,
     /// Number of directories.
@@ -178,19 +178,23 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    /// Counts a visited file.
-    pub fn count(&mut self, visited: &Visited) {
-        match visited.inode.kind() {
-            Some(EntryKind::Directory) => self.directories += 1,
-            Some(EntryKind::File) => {
-                self.files += 1;
-                self.bytes = self.bytes.saturating_add(visited.inode.size_bytes);
-            }
-            _ => self.others += 1,
-        }
+    /// Shows a visited file.
+    pub fn visit(&self, visited: &Visited) {
         self.bar.inc(1);
         if !self.bar.is_hidden() {
             self.bar.set_message(shown::name(&visited.path));
+        }
+    }
+
+    /// Counts a file that was written; `bytes` is its size.
+    pub fn count(&mut self, kind: Option<EntryKind>, bytes: u64) {
+        match kind {
+            Some(EntryKind::Directory) => self.directories += 1,
+            Some(EntryKind::File) => {
+                self.files += 1;
+                self.bytes = self.bytes.saturating_add(bytes);
+            }
+            _ => self.others += 1,
         }
     }
 }
@@ -256,6 +260,11 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     }
     if arguments.preserve && !rustix::process::geteuid().is_root() {
         bail!("--preserve needs root: nobody else may give files to others or make devices");
+    }
+    if let Some(tar) = &arguments.tar {
+        for image in arguments.source.images()? {
+            refuse_input_as_output(&image, tar)?;
+        }
     }
     let ubifs = arguments.source.open(&mut losses)?;
     let start = resolve(&ubifs, &arguments.path)?;

@@ -23,12 +23,12 @@ use anyhow::{Context, Result, bail};
 use results::shown;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use ubifs::Ubifs;
 use ubifs::format::{EntryKind, InodeNumber};
+use ubifs::{Finding, Ubifs, UbifsError};
 
 use super::Losses;
 use super::attributes::Made;
-use super::content::{RunReader, runs};
+use super::content::{Run, RunReader, runs};
 use super::extract::{Budget, Progress};
 use super::folder_tree::{FolderNumber, FolderTree, open_folder};
 use super::walk::{Named, Next, Visited, walk};
@@ -67,13 +67,7 @@ pub fn extract(
     losses: &mut Losses,
     progress: &mut Progress,
 ) -> Result<()> {
-    let in_use = || {
-        format!(
-            "{}: it exists and is not an empty folder; say another one",
-            root.display()
-        )
-    };
-    let name = root.file_name().with_context(in_use)?;
+    let name = root.file_name().with_context(|| in_use(root))?;
     let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     let outside = rustix::fs::openat(
@@ -83,11 +77,24 @@ pub fn extract(
         Mode::empty(),
     )
     .with_context(|| format!("{} can't be opened", parent.display()))?;
-    match rustix::fs::unlinkat(&outside, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(_) => bail!(in_use()),
-    }
+    remove_empty(outside.as_fd(), name, root)?;
     extract_in(ubifs, start, (outside, name), rules, budget, losses, progress)
+}
+
+fn in_use(root: &Path) -> String {
+    format!(
+        "{}: it exists and is not an empty folder; say another one",
+        root.display()
+    )
+}
+
+/// Removes an empty folder in the place of a new one.
+pub fn remove_empty(outside: BorrowedFd<'_>, name: &OsStr, root: &Path) -> Result<()> {
+    match rustix::fs::unlinkat(outside, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => bail!(in_use(root)),
+        Err(error) => Err(error).with_context(|| format!("{} can't be made", root.display())),
+    }
 }
 
 /// As [`extract`], to a new file or folder in an open folder: its descriptor and the name there.
@@ -106,6 +113,7 @@ pub fn extract_in(
         rules,
         budget,
         untold: Mutex::default(),
+        filled: Mutex::default(),
     };
     let mut state = State {
         open: vec![Arc::new(OpenFolder {
@@ -133,21 +141,35 @@ pub fn extract_in(
                 return Ok(Next::Stop);
             }
             if !budget.take_file() {
-                losses.tell(&visited.path, &budget.too_many_files());
+                losses.leave_out(&visited.path, &budget.too_many_files());
                 return Ok(Next::Stop);
             }
-            progress.count(visited);
+            progress.visit(visited);
             match maker.make(visited, &queue, &mut state) {
-                Ok(next) => Ok(next),
+                Ok(Outcome::Written(next)) => {
+                    progress.count(visited.inode.kind(), 0);
+                    Ok(next)
+                }
+                Ok(Outcome::Queued) => Ok(Next::Past),
+                Ok(Outcome::LeftOut) => {
+                    state.first_names.remove(&visited.number);
+                    Ok(Next::Past)
+                }
                 Err(error) if visited.path.is_empty() => Err(error),
                 Err(error) => {
-                    losses.tell(&visited.path, &with_causes(&error));
+                    // Its next name must not become a link to a name that is not there.
+                    state.first_names.remove(&visited.number);
+                    losses.tell_error(&visited.path, &error);
                     Ok(Next::Past)
                 }
             }
         })
     })?;
-    maker.finish(&mut state);
+    maker.finish(&mut state, progress);
+    let filled = maker.filled.lock().unwrap_or_else(PoisonError::into_inner);
+    progress.files += filled.files;
+    progress.bytes = progress.bytes.saturating_add(filled.bytes);
+    drop(filled);
     maker.tell(losses);
     if state.foreign_owners > 0 {
         print_error(&format!(
@@ -178,10 +200,40 @@ struct State {
     /// First name of each file. Kept for all files, because the link count of an image can't be trusted.
     first_names: HashMap<InodeNumber, (FolderNumber, Vec<u8>)>,
     /// Further names of files.
-    links: Vec<(InodeNumber, FolderNumber, Vec<u8>)>,
+    links: Vec<Link>,
     /// Number of files that root does not own in the image, counted if root extracts them without their owners.
     foreign_owners: u64,
 }
+
+/// A further name of a file.
+struct Link {
+    inode: InodeNumber,
+    folder: FolderNumber,
+    name: Vec<u8>,
+    kind: EntryKind,
+    /// Size of the file, bytes.
+    bytes: u64,
+}
+
+/// Result of a visit.
+enum Outcome {
+    /// The file is there.
+    Written(Next),
+    /// A thread fills it, or it becomes a link at the end.
+    Queued,
+    /// It is left out, which is no loss.
+    LeftOut,
+}
+
+/// Files that the threads have filled.
+#[derive(Default)]
+struct Filled {
+    files: u64,
+    bytes: u64,
+}
+
+/// A loss: path, description, and whether the medium is the reason.
+type Untold = (Vec<u8>, String, bool);
 
 struct Maker<'a> {
     ubifs: &'a Ubifs,
@@ -189,22 +241,36 @@ struct Maker<'a> {
     top_name: &'a OsStr,
     rules: Rules,
     budget: &'a Budget,
-    /// Losses found by all threads: path and description.
-    untold: Mutex<Vec<(Vec<u8>, String)>>,
+    /// Losses found by all threads.
+    untold: Mutex<Vec<Untold>>,
+    filled: Mutex<Filled>,
 }
 
 impl Maker<'_> {
+    /// Notes damage of the medium.
     fn lose(&self, path: &[u8], what: &dyn std::fmt::Display) {
+        self.note(path, what.to_string(), true);
+    }
+
+    /// Notes something that is whole and left out.
+    fn leave_out(&self, path: &[u8], what: String) {
+        self.note(path, what, false);
+    }
+
+    fn note(&self, path: &[u8], what: String, is_damage: bool) {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
-        untold.push((path.to_vec(), what.to_string()));
+        untold.push((path.to_vec(), what, is_damage));
     }
 
     /// Prints the losses in the order of paths, independent of the order of threads.
     fn tell(&self, losses: &mut Losses) {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         untold.sort();
-        for (path, what) in untold.drain(..) {
-            losses.tell(&path, &what);
+        for (path, what, is_damage) in untold.drain(..) {
+            match is_damage {
+                true => losses.tell(&path, &what),
+                false => losses.leave_out(&path, &what),
+            }
         }
     }
 
@@ -215,7 +281,7 @@ impl Maker<'_> {
         }
     }
 
-    fn make(&self, visited: &Visited, files: &SyncSender<Job>, state: &mut State) -> Result<Next> {
+    fn make(&self, visited: &Visited, files: &SyncSender<Job>, state: &mut State) -> Result<Outcome> {
         state.open.truncate(visited.depth + 1);
         let parent = state.open.last().context("the walk left the folder")?.clone();
         let (folder, name) = (&parent.descriptor, self.name(visited));
@@ -226,8 +292,14 @@ impl Maker<'_> {
         if kind != EntryKind::Directory {
             let own = (parent.number, visited.name().to_vec());
             if state.first_names.contains_key(&visited.number) {
-                state.links.push((visited.number, own.0, own.1));
-                return Ok(Next::Past);
+                state.links.push(Link {
+                    inode: visited.number,
+                    folder: own.0,
+                    name: own.1,
+                    kind,
+                    bytes: inode.size_bytes,
+                });
+                return Ok(Outcome::Queued);
             }
             state.first_names.insert(visited.number, own);
         }
@@ -242,13 +314,13 @@ impl Maker<'_> {
                     open_folder(folder.as_fd(), name).context("the folder that was made can't be opened")?;
                 let number = state.tree.add(parent.number, visited);
                 state.open.push(Arc::new(OpenFolder { descriptor, number }));
-                return Ok(Next::Below);
+                return Ok(Outcome::Written(Next::Below));
             }
             EntryKind::File => {
                 let (visited, parent) = (visited.clone(), Arc::clone(&parent));
                 let is_taken = files.send(Job { visited, parent }).is_ok();
                 return is_taken
-                    .then_some(Next::Past)
+                    .then_some(Outcome::Queued)
                     .context("the threads that fill files have ended");
             }
             EntryKind::Symlink => {
@@ -261,14 +333,16 @@ impl Maker<'_> {
             EntryKind::BlockDevice | EntryKind::CharacterDevice
                 if matches!(self.rules, Rules::UbiReader { .. }) && !rustix::process::geteuid().is_root() =>
             {
-                return Ok(Next::Past);
+                return Ok(Outcome::LeftOut);
             }
             EntryKind::BlockDevice | EntryKind::CharacterDevice => {
                 self.make_device(visited, folder.as_fd(), name)?
             }
         }
-        self.set_attributes(visited, &Made::Name(folder.as_fd(), name))?;
-        Ok(Next::Past)
+        if let Err(error) = self.set_attributes(visited, &Made::Name(folder.as_fd(), name)) {
+            self.leave_out(&visited.path, with_causes(&error));
+        }
+        Ok(Outcome::Written(Next::Past))
     }
 
     fn make_device(&self, visited: &Visited, folder: BorrowedFd<'_>, name: &OsStr) -> Result<()> {
@@ -285,7 +359,7 @@ impl Maker<'_> {
     }
 
     /// Creates the hard links, then sets the attributes of directories, children before parents.
-    fn finish(&self, state: &mut State) {
+    fn finish(&self, state: &mut State, progress: &mut Progress) {
         let Some(top) = state.open.get(1).map(Arc::clone) else {
             return;
         };
@@ -294,8 +368,15 @@ impl Maker<'_> {
             // Their first names may be of files that were not filled any more.
             state.links.clear();
         }
-        for (number, folder, name) in &state.links {
-            let Some((first_folder, first_name)) = state.first_names.get(number) else {
+        for Link {
+            inode,
+            folder,
+            name,
+            kind,
+            bytes,
+        } in &state.links
+        {
+            let Some((first_folder, first_name)) = state.first_names.get(inode) else {
                 continue;
             };
             let linked = state.tree.open(top, *first_folder).and_then(|from| {
@@ -303,9 +384,12 @@ impl Maker<'_> {
                 let (from_name, to_name) = (OsStr::from_bytes(first_name), OsStr::from_bytes(name));
                 rustix::fs::linkat(from, from_name, to, to_name, AtFlags::empty())
             });
-            if let Err(error) = linked {
-                let path = state.tree.path(*folder, name);
-                self.lose(&path, &format!("the hard link can't be made: {error}"));
+            match linked {
+                Ok(()) => progress.count(Some(*kind), *bytes),
+                Err(error) => {
+                    let path = state.tree.path(*folder, name);
+                    self.leave_out(&path, format!("the hard link can't be made: {error}"));
+                }
             }
         }
         while let Some((number, visited)) = state.tree.last() {
@@ -316,7 +400,7 @@ impl Maker<'_> {
             if let Err(error) =
                 opened.and_then(|folder| self.set_attributes(&visited, &Made::Open(folder.as_fd())))
             {
-                self.lose(&visited.path, &with_causes(&error));
+                self.leave_out(&visited.path, with_causes(&error));
             }
             state.tree.remove_last();
         }
@@ -326,16 +410,25 @@ impl Maker<'_> {
         loop {
             let next = files.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(job) = next else { return };
-            if let Err(error) = self.fill(&job) {
-                self.lose(&job.visited.path, &with_causes(&error));
+            match self.fill(&job) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+                    filled.files += 1;
+                    filled.bytes = filled.bytes.saturating_add(job.visited.inode.size_bytes);
+                }
+                Err(error) => {
+                    let is_damage = error.downcast_ref::<UbifsError>().is_some();
+                    self.note(&job.visited.path, with_causes(&error), is_damage);
+                }
             }
         }
     }
 
-    /// Writes the blocks that the file has; the rest stays a hole.
-    fn fill(&self, Job { visited, parent }: &Job) -> Result<()> {
+    /// Makes a file. `false` if the extraction is stopped; a file that can't be written as a whole is removed.
+    fn fill(&self, Job { visited, parent }: &Job) -> Result<bool> {
         if self.budget.is_stopped() {
-            return Ok(());
+            return Ok(false);
         }
         self.ubifs.check_key(&visited.inode)?;
         let mut lost = Vec::new();
@@ -348,25 +441,40 @@ impl Maker<'_> {
             Mode::RUSR | Mode::WUSR,
         );
         let file = File::from(file.context("the file can't be made")?);
+        let written = self.write(visited, &runs, &file, &mut lost);
+        if !matches!(written, Ok(true)) {
+            let removed = rustix::fs::unlinkat(&parent.descriptor, self.name(visited), AtFlags::empty());
+            return written.and_then(|_| {
+                removed.context("half of the file can't be removed")?;
+                Ok(false)
+            });
+        }
+        for finding in &lost {
+            self.lose(&visited.path, finding);
+        }
+        if let Err(error) = self.set_attributes(visited, &Made::Open(file.as_fd())) {
+            self.leave_out(&visited.path, with_causes(&error));
+        }
+        Ok(true)
+    }
+
+    /// Writes the blocks that the file has; the rest stays a hole. `false` if the extraction is stopped.
+    fn write(&self, visited: &Visited, runs: &[Run], file: &File, lost: &mut Vec<Finding>) -> Result<bool> {
         let end = runs.last().map_or(0, |run| run.offset + run.bytes);
         if end < visited.inode.size_bytes {
             file.set_len(visited.inode.size_bytes)
                 .context("the file can't have its size")?;
         }
-        let mut reader = RunReader::new(self.ubifs, &visited.inode, &runs);
+        let mut reader = RunReader::new(self.ubifs, &visited.inode, runs);
         while let Some((offset, piece)) = reader.next_piece() {
             file.write_all_at(piece, offset)
-                .context("the file can't be written")?;
+                .context("the file can't be written, and is left out")?;
             if self.budget.is_stopped() {
-                let half = (&parent.descriptor, self.name(visited));
-                return rustix::fs::unlinkat(half.0, half.1, AtFlags::empty())
-                    .context("half of the file can't be removed");
+                return Ok(false);
             }
         }
-        for finding in lost.iter().chain(&reader.lost) {
-            self.lose(&visited.path, finding);
-        }
-        self.set_attributes(visited, &Made::Open(file.as_fd()))
+        lost.append(&mut reader.lost);
+        Ok(true)
     }
 
     /// Sets owner, extended attributes, mode and times, in this order: changing the owner clears capabilities and setuid
@@ -382,7 +490,7 @@ impl Maker<'_> {
                     "mode {:o} becomes {mode:o}; --preserve keeps setuid and setgid, as root",
                     inode.mode & 0o7777
                 );
-                self.lose(&visited.path, &what);
+                self.leave_out(&visited.path, what);
             }
             Rules::Harmless => {}
             Rules::UbiReader {
@@ -413,10 +521,10 @@ impl Maker<'_> {
             let name = shown::name(&xattr.name);
             if self.rules == Rules::Harmless && !xattr.name.starts_with(b"user.") {
                 let what = format!("extended attribute {name} is left out; --preserve sets it, as root");
-                self.lose(&visited.path, &what);
+                self.leave_out(&visited.path, what);
             } else if let Err(error) = made.set_xattr(&xattr) {
                 let what = format!("extended attribute {name} can't be set: {error}");
-                self.lose(&visited.path, &what);
+                self.leave_out(&visited.path, what);
             }
         }
         for finding in &lost {

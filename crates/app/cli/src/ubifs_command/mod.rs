@@ -24,6 +24,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::Subcommand;
 use results::shown;
+use ubifs::UbifsError;
 
 use self::bench::UbifsBenchArguments;
 use self::check::CheckArguments;
@@ -34,7 +35,7 @@ use self::log::LogArguments;
 use self::mkfs::MkfsArguments;
 use self::mount::UbifsMountArguments;
 use crate::Finding;
-use crate::output::print_error;
+use crate::output::{print_error, with_causes};
 
 /// The subcommands of `tidegate ubifs`.
 #[derive(Debug, Subcommand)]
@@ -95,6 +96,8 @@ pub struct Losses {
     prefix: Vec<u8>,
     /// The hint to `--salvage` is needless.
     is_salvaged: bool,
+    /// Number of losses that the medium is not the reason of.
+    left_out: u64,
 }
 
 /// Maximum number of lines kept for a document.
@@ -116,6 +119,11 @@ impl Losses {
     /// Number of losses.
     pub const fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Whether a salvage may get more: something is damaged.
+    pub const fn has_damage(&self) -> bool {
+        self.count > self.left_out
     }
 
     /// The printed lines, unless there were very many.
@@ -142,12 +150,24 @@ impl Losses {
         }
     }
 
+    /// As [`Self::tell`], for something that is left out although it is whole.
+    pub fn leave_out(&mut self, path: &[u8], what: &dyn std::fmt::Display) {
+        self.left_out += 1;
+        self.tell(path, what);
+    }
+
+    /// As [`Self::tell`], for an error, which is damage only if the reader of UBIFS has found it.
+    pub fn tell_error(&mut self, path: &[u8], error: &anyhow::Error) {
+        self.left_out += u64::from(error.downcast_ref::<UbifsError>().is_none());
+        self.tell(path, &with_causes(error));
+    }
+
     /// The exit code by the number of losses.
     pub fn result(&self) -> Finding {
         if self.count == 0 {
             return Finding::Nothing;
         }
-        if !self.is_salvaged {
+        if !self.is_salvaged && self.has_damage() {
             print_error(salvage::HINT);
         }
         Finding::Something

@@ -218,6 +218,12 @@ impl SourceArguments {
         names.join(",")
     }
 
+    /// The images that are read.
+    pub fn images(&self) -> Result<Vec<PathBuf>> {
+        let members = self.members()?.unwrap_or_else(|| vec![self.chip.clone()]);
+        Ok(members.into_iter().map(|member| member.image).collect())
+    }
+
     /// Opens the volume of the file system.
     pub fn volume(&self) -> Result<Arc<dyn Volume>> {
         Ok(self.volume_and_devices()?.0)

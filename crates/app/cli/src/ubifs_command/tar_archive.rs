@@ -64,20 +64,23 @@ pub fn add_tree<W: Write>(
     walk(ubifs, start, losses, &mut |visited, losses| {
         check_stop(budget)?;
         if !budget.take_file() {
-            losses.tell(&visited.path, &budget.too_many_files());
+            losses.leave_out(&visited.path, &budget.too_many_files());
             return Ok(Next::Stop);
         }
-        progress.count(visited);
+        progress.visit(visited);
         match archive.add(visited, losses) {
             // An archive that can't be written ends the walk.
             Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
             Err(error) => {
                 // The file's next name must not become a link to a name that the archive lacks.
                 archive.first_names.remove(&visited.number);
-                losses.tell(&visited.path, &crate::output::with_causes(&error));
+                losses.tell_error(&visited.path, &error);
                 Ok(Next::Past)
             }
-            Ok(()) => Ok(Next::Below),
+            Ok(()) => {
+                progress.count(visited.inode.kind(), visited.inode.size_bytes);
+                Ok(Next::Below)
+            }
         }
     })
 }
@@ -293,8 +296,8 @@ impl<W: Write> Archive<'_, W> {
                 Ok(name) if !name.contains('=') => {
                     records.push((format!("SCHILY.xattr.{name}"), xattr.value));
                 }
-                Ok(name) => losses.tell(&visited.path, &unnameable(name.as_bytes())),
-                Err(error) => losses.tell(&visited.path, &unnameable(error.as_bytes())),
+                Ok(name) => losses.leave_out(&visited.path, &unnameable(name.as_bytes())),
+                Err(error) => losses.leave_out(&visited.path, &unnameable(error.as_bytes())),
             }
         }
         for finding in &lost {

@@ -36,6 +36,7 @@ pub fn run(arguments: &DisplayArguments) -> Result<Finding> {
     let Some(input) = common.open()? else {
         return Ok(Finding::Something);
     };
+    let of_survey = input.tell();
     let mut losses = Losses::default();
     for partition in input.partitions() {
         if !arguments.ubifs_info {
@@ -67,7 +68,7 @@ pub fn run(arguments: &DisplayArguments) -> Result<Finding> {
             print_line(&file_system(&ubifs, &place))?;
         }
     }
-    Ok(common.end(losses.count()))
+    Ok(common.end(of_survey + losses.count()))
 }
 
 fn indented(depth: usize, lines: &[String]) -> String {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use image::{Content, Partition, Volume};
+use image::{Content, DumpVolume, Partition, Volume};
 use ubi::format::VolumeKind;
 
 use super::{Common, Input, budget, make_folder, open, umask};
@@ -18,6 +18,7 @@ use crate::ubifs_command::extract::{Budget, Progress};
 use crate::ubifs_command::folder::{self, Rules};
 use crate::ubifs_command::source::KeyFile;
 use crate::ubifs_command::walk::root;
+use crate::unpack::member;
 use crate::unpack::names::{Names, harmless};
 use crate::unpack::report;
 
@@ -124,6 +125,12 @@ impl Files<'_> {
                 .iter()
                 .map(|finding| report::tell(place, finding))
                 .sum::<u64>();
+            if let Some(line) = member::told(volume) {
+                print_error(&format!("{name}: {line}"));
+                self.losses += 1;
+                self.image(volume, &folder.join(names.unique(&format!("{name}.img"))))?;
+                continue;
+            }
             // The content at which ubi_reader ends is kept.
             let ending = match (volume.content, volume.kind) {
                 (Content::Ubifs | Content::Empty, _) => "",
@@ -141,7 +148,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn tree(&mut self, volume: Arc<dyn ubi::Volume>, folder: &Path) -> Result<()> {
+    fn tree(&mut self, volume: Arc<DumpVolume>, folder: &Path) -> Result<()> {
         if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
             bail!("Output directory is not empty. {}", folder.display());
         }

@@ -12,7 +12,7 @@ use ubifs::format::{EntryKind, Inode};
 
 use super::{Common, open};
 use crate::Finding;
-use crate::output::{print_line, to_file};
+use crate::output::{print_line, refuse_input_as_output, to_file};
 use crate::ubifs_command::Losses;
 use crate::ubifs_command::content::{Run, RunReader};
 use crate::ubifs_command::source::KeyFile;
@@ -53,7 +53,12 @@ pub fn run(arguments: &ListArguments) -> Result<Finding> {
     let Some(input) = common.open()? else {
         return Ok(Finding::Something);
     };
+    if let Some(target) = &arguments.copy_dest {
+        refuse_input_as_output(&common.filepath, target)?;
+    }
+    let of_survey = input.tell();
     let mut losses = Losses::default();
+    let mut is_found = false;
     let of_partitions = input.partitions().flat_map(|partition| &partition.volumes);
     let volumes = of_partitions
         .filter(|volume| volume.content == image::Content::Ubifs)
@@ -64,19 +69,27 @@ pub fn run(arguments: &ListArguments) -> Result<Finding> {
             continue;
         };
         if let Some(path) = &arguments.path {
-            list(&ubifs, path, arguments.recursive, &mut losses)?;
+            is_found |= list(&ubifs, path, arguments.recursive, &mut losses)?;
         }
         if let (Some(path), Some(target)) = (&arguments.copy, &arguments.copy_dest) {
-            copy(&ubifs, path, target, &mut losses)?;
+            is_found |= copy(&ubifs, path, target, &mut losses)?;
         }
     }
-    Ok(common.end(losses.count()))
+    if let Some(path) = arguments
+        .copy
+        .as_ref()
+        .or(arguments.path.as_ref())
+        .filter(|_| !is_found)
+    {
+        losses.tell(path.as_bytes(), &"no file system of the dump has it");
+    }
+    Ok(common.end(of_survey + losses.count()))
 }
 
-/// Lists a directory. One that does not exist in this file system has no lines, as there may be other file systems.
-fn list(ubifs: &Ubifs, path: &str, is_recursive: bool, losses: &mut Losses) -> Result<()> {
+/// Lists a directory. `false` if this file system has none: there may be others.
+fn list(ubifs: &Ubifs, path: &str, is_recursive: bool, losses: &mut Losses) -> Result<bool> {
     let Ok(start) = resolve(ubifs, path) else {
-        return Ok(());
+        return Ok(false);
     };
     let above = path.trim_end_matches('/');
     walk(ubifs, start, losses, &mut |visited, losses| {
@@ -92,7 +105,8 @@ fn list(ubifs: &Ubifs, path: &str, is_recursive: bool, losses: &mut Losses) -> R
             true => Next::Below,
             false => Next::Past,
         })
-    })
+    })?;
+    Ok(true)
 }
 
 fn line(ubifs: &Ubifs, visited: &Visited, name: &[u8], losses: &mut Losses) -> String {
@@ -141,17 +155,17 @@ fn date(inode: &Inode) -> String {
     format!("{} {day:02} {hour:02}:{minute:02}", MONTHS[month])
 }
 
-/// Copies a file, if this file system has it.
-fn copy(ubifs: &Ubifs, path: &str, target: &std::path::Path, losses: &mut Losses) -> Result<()> {
+/// Copies a file. `false` if this file system has none: there may be others.
+fn copy(ubifs: &Ubifs, path: &str, target: &std::path::Path, losses: &mut Losses) -> Result<bool> {
     let Ok(named) = resolve(ubifs, path) else {
-        return Ok(());
+        return Ok(false);
     };
     let mut lost = Vec::new();
     let inode = ubifs.inode_lossy(named.inode, named.kind, &mut lost);
     for finding in &lost {
         losses.tell(path.as_bytes(), finding);
     }
-    let Some(inode) = inode else { return Ok(()) };
+    let Some(inode) = inode else { return Ok(true) };
     if inode.kind() != Some(EntryKind::File) {
         bail!("{path}: it is no regular file");
     }
@@ -174,7 +188,7 @@ fn copy(ubifs: &Ubifs, path: &str, target: &std::path::Path, losses: &mut Losses
     for finding in &reader.lost {
         losses.tell(path.as_bytes(), finding);
     }
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use image::{BareVolume, Dump, EccHint, Hints, Part, Partition, Survey, open_ubifs};
+use image::{BareVolume, Dump, DumpVolume, EccHint, Hints, Part, Partition, Severity, Survey, open_ubifs};
 use rustix::fs::Mode;
 use ubifs::{OpenOptions, Ubifs};
 
@@ -178,15 +178,21 @@ impl Input {
 }
 
 /// Opens a UBIFS. Losses are printed.
-fn open(volume: Arc<dyn ubi::Volume>, key: Option<&KeyFile>, losses: &mut Losses) -> Option<Ubifs> {
+fn open(volume: Arc<DumpVolume>, key: Option<&KeyFile>, losses: &mut Losses) -> Option<Ubifs> {
     let opened = open_ubifs(volume, OpenOptions::standard())
         .map_err(|error| anyhow!(error))
         .and_then(|opened| {
             let keys = key.iter().map(|key| key.read()).collect::<Result<_>>()?;
-            Ok(opened.ubifs.with_keys(keys))
+            Ok((opened.ubifs.with_keys(keys), opened.findings))
         });
     match opened {
-        Ok(ubifs) => {
+        Ok((ubifs, decisions)) => {
+            for finding in decisions {
+                match finding.severity() {
+                    Severity::Loss => losses.tell(b"", &finding),
+                    Severity::Note => print_error(&format!("note: {finding}")),
+                }
+            }
             for finding in ubifs.findings() {
                 losses.tell(b"", finding);
             }

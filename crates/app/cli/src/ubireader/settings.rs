@@ -39,6 +39,7 @@ pub fn run(arguments: &SettingsArguments) -> Result<Finding> {
     if input.partitions().next().is_none() {
         anyhow::bail!("File does not look like UBI data.");
     }
+    let of_survey = input.tell();
     let mut losses = Losses::default();
     let out = arguments
         .output_dir
@@ -89,7 +90,7 @@ pub fn run(arguments: &SettingsArguments) -> Result<Finding> {
             }
         }
     }
-    Ok(common.end(losses.count()))
+    Ok(common.end(of_survey + losses.count()))
 }
 
 const fn compressor(superblock: &Superblock) -> &'static str {

@@ -3,6 +3,7 @@
 //! The crate `image` finds and reads; this module names, writes and reports. Names come from the dump and are not trusted:
 //! `names.rs` makes harmless ones of them, and all files are made below a descriptor of a new folder.
 
+pub mod member;
 pub mod names;
 pub mod report;
 mod target;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use image::{Dump, EccHint, Hints, Part, Survey};
+use image::{Dump, EccHint, Hints, Part, Survey, unreadable_since};
 use nand::ecc::Choice;
 use programs::stop_on_signals;
 use serde_json::{Value, json};
@@ -26,7 +27,7 @@ use self::target::{Folder, Target};
 use self::volumes::Volumes;
 use crate::Finding;
 use crate::inspect::{Kind, not_understood};
-use crate::output::{print_error, print_line, to_output};
+use crate::output::{print_error, print_line, refuse_input_as_output, to_output};
 use crate::quantity::{parse_bytes, show_bytes};
 use crate::ubi_command::chip::bar;
 use crate::ubifs_command::extract::{Budget, EXTRACTED_FILES_MAX};
@@ -136,6 +137,9 @@ impl UnpackArguments {
         if self.preserve && !rustix::process::geteuid().is_root() {
             bail!("--preserve needs root: nobody else may give files to others or make devices");
         }
+        if let Some(tar) = &self.tar {
+            refuse_input_as_output(&self.dump, tar)?;
+        }
         self.keys.iter().try_for_each(|key| key.read().map(drop))
     }
 
@@ -184,7 +188,14 @@ impl UnpackArguments {
 /// Opens a dump; `-` is standard input.
 pub fn open_dump(path: &Path) -> Result<Dump> {
     if path.as_os_str() != "-" {
-        return Dump::open(path).with_context(|| format!("{} can't be read", path.display()));
+        let shown = path.display();
+        let several = path.to_str().is_some_and(|text| text.contains(',')) && !path.exists();
+        return Dump::open(path).with_context(|| match several {
+            true => format!(
+                "{shown} can't be read; the members of an array are read by `tidegate ubifs extract {shown} -o DIRECTORY`"
+            ),
+            false => format!("{shown} can't be read"),
+        });
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned();
     input
@@ -230,13 +241,14 @@ pub fn run(arguments: &UnpackArguments) -> Result<Finding> {
         }
         (None, Some(archive)) => {
             let mut done = None;
-            to_output(archive, &mut |out| {
+            let written = to_output(archive, &mut |out| {
                 let mut target = target::Archive::new(Builder::new(out));
                 let unpacked = run.unpack(Some(&mut target))?;
                 target.finish(&unpacked.0.to_string())?;
                 done = Some(unpacked);
                 Ok(())
-            })?;
+            });
+            written.with_context(|| format!("{} can't be written", archive.display()))?;
             done.context("the archive was not written")?
         }
         (None, None) => run.unpack(None)?,
@@ -319,11 +331,16 @@ impl Run<'_> {
             losses += volumes.losses;
             may_get_more |= volumes.may_get_more;
         }
+        let late = unreadable_since(self.dump);
+        for finding in &late {
+            losses += report::tell(b"", finding);
+        }
         if may_get_more {
             print_error(salvage::HINT);
         }
         let areas: Vec<Value> = self.survey.areas.iter().map(report::area).collect();
-        let findings: Vec<Value> = self.survey.findings.iter().map(report::finding).collect();
+        let findings = self.survey.findings.iter().chain(&late);
+        let findings: Vec<Value> = findings.map(report::finding).collect();
         let report = json!({
             "dump": &*self.dump.name(),
             "offset": self.dump.base(),

@@ -161,7 +161,12 @@ pub fn as_text(report: &Value) -> String {
 
 /// The output of a volume.
 fn written(volume: &Value) -> String {
-    let bytes = about_bytes(volume["bytes"].as_u64().unwrap_or(0));
+    // That of a part is its size in the dump.
+    let bytes = volume["content_bytes"]
+        .as_u64()
+        .or_else(|| volume["bytes"].as_u64());
+    let bytes = bytes.unwrap_or(0);
+    let (is_empty, bytes) = (bytes == 0, about_bytes(bytes));
     let content = match volume["files"].as_u64() {
         Some(files) => format!("{files} files, {bytes}"),
         None => bytes,
@@ -181,7 +186,7 @@ fn written(volume: &Value) -> String {
     }
     match volume["output"].as_str() {
         Some(output) => format!(": {content}{losses} to {}", shown::name(output.as_bytes())),
-        None if volume["bytes"] == 0 => losses,
+        None if is_empty => losses,
         None => format!(": {content}{losses}"),
     }
 }

@@ -7,9 +7,8 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use rustix::io::Errno;
 use tar::Builder;
 use ubifs::Ubifs;
 
@@ -35,14 +34,17 @@ pub trait Target {
         progress: &mut Progress,
     ) -> Result<()>;
 
-    /// Writes `bytes` bytes of content to the file `part/name`.
+    /// Writes `bytes` bytes of content to the file `part/name`. `false` if the run is stopped: there is no such file then.
     fn content(
         &mut self,
         place: (&str, &str),
         bytes: u64,
         content: &mut dyn Read,
         budget: &Budget,
-    ) -> Result<()>;
+    ) -> Result<bool>;
+
+    /// Whether an error leaves the whole output unusable, as that of an archive.
+    fn is_stream(&self) -> bool;
 }
 
 /// A new folder, accessible to its owner only until it is finished.
@@ -58,21 +60,14 @@ const PATH_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::
 impl Folder {
     /// Makes the folder. It must not exist or be empty.
     pub fn create(root: &Path, rules: Rules) -> Result<Self> {
-        let in_use = || {
-            format!(
-                "{}: it exists and is not an empty folder; say another one",
-                root.display()
-            )
-        };
-        let name = root.file_name().with_context(in_use)?;
+        let name = root
+            .file_name()
+            .with_context(|| format!("{}: it is no name of a folder", root.display()))?;
         let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new("."));
         let outside = rustix::fs::openat(CWD, parent, PATH_FOLDER, Mode::empty())
             .with_context(|| format!("{} can't be opened", parent.display()))?;
-        match rustix::fs::unlinkat(&outside, name, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(_) => bail!(in_use()),
-        }
+        folder::remove_empty(outside.as_fd(), name, root)?;
         let made = rustix::fs::mkdirat(&outside, name, Mode::RWXU);
         made.with_context(|| format!("{} can't be made", root.display()))?;
         let top = open_folder(outside.as_fd(), name);
@@ -141,20 +136,30 @@ impl Target for Folder {
         _bytes: u64,
         content: &mut dyn Read,
         budget: &Budget,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let folder = self.part(part)?;
         let mut file = make(folder, name)?;
-        loop {
-            let copied = std::io::copy(&mut content.take(COPY_BYTES), &mut file);
-            if copied.with_context(|| format!("{part}/{name} can't be written"))? == 0 {
-                return Ok(());
-            }
-            if budget.is_stopped() {
-                return rustix::fs::unlinkat(folder, name, AtFlags::empty())
-                    .with_context(|| format!("half of {part}/{name} can't be removed"));
-            }
+        let copied = copy(content, &mut file, budget);
+        if !matches!(copied, Ok(true)) {
+            rustix::fs::unlinkat(folder, name, AtFlags::empty())
+                .with_context(|| format!("half of {part}/{name} can't be removed"))?;
+        }
+        copied.with_context(|| format!("{part}/{name} can't be written, and is left out"))
+    }
+
+    fn is_stream(&self) -> bool {
+        false
+    }
+}
+
+/// Copies everything. `false` if the run is stopped before the end.
+fn copy(content: &mut dyn Read, file: &mut File, budget: &Budget) -> std::io::Result<bool> {
+    while !budget.is_stopped() {
+        if std::io::copy(&mut content.take(COPY_BYTES), file)? == 0 {
+            return Ok(true);
         }
     }
+    Ok(false)
 }
 
 /// A tar archive.
@@ -221,9 +226,14 @@ impl Target for Archive<'_> {
         bytes: u64,
         content: &mut dyn Read,
         budget: &Budget,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.part(part)?;
         let name = format!("./{part}/{name}");
-        tar_archive::add_content(&mut self.builder, name.as_bytes(), bytes, content, budget)
+        tar_archive::add_content(&mut self.builder, name.as_bytes(), bytes, content, budget)?;
+        Ok(true)
+    }
+
+    fn is_stream(&self) -> bool {
+        true
     }
 }

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use image::{BareVolume, Content, Finding, Partition, Severity, Volume, open_ubifs, salvage_ubifs};
+use image::{
+    BareVolume, Content, DumpVolume, Finding, Partition, Severity, Volume, open_ubifs, salvage_ubifs,
+};
 use serde_json::{Value, json};
 use ubi::format::VolumeKind;
 use ubifs::{MasterKey, OpenOptions, Ubifs};
 
+use super::member;
 use super::names::{Names, harmless};
 use super::report;
 use super::target::Target;
-use crate::output::{print_error, with_causes};
+use crate::output::print_error;
 use crate::ubifs_command::Losses;
 use crate::ubifs_command::extract::{Budget, Progress};
 use crate::ubifs_command::salvage::guess_lines;
@@ -86,15 +89,27 @@ impl Volumes<'_, '_, '_> {
             done.output = Some(name);
         }
         self.losses += done.losses;
-        let mut value = report::bare(bare, self.folder);
-        merge(&mut value, output(done));
+        let mut value = output(done);
+        // The part has a size of its own.
+        let content = value["bytes"].take();
+        merge(&mut value, report::bare(bare, self.folder));
+        value["content_bytes"] = content;
         Ok(value)
     }
 
     fn volume(&mut self, volume: &Volume) -> Result<Done> {
         let mut done = Done::default();
-        self.note(&volume.findings, &harmless(&volume.name()), &mut done);
         let name = harmless(&volume.name());
+        self.note(&volume.findings, &name, &mut done);
+        if let Some(line) = member::told(volume) {
+            let mut losses = Losses::below(format!("{}/{name}", self.folder).as_bytes());
+            losses.tell(b"", &line);
+            done.add_losses(&losses);
+            if volume.content != Content::Empty {
+                self.image(volume, &format!("{name}.img"), &mut done)?;
+            }
+            return Ok(done);
+        }
         match volume.content {
             Content::Empty => {}
             Content::Ubifs => {
@@ -118,7 +133,7 @@ impl Volumes<'_, '_, '_> {
     }
 
     /// Writes the tree of a file system. `None` if it has none that can be read.
-    fn ubifs(&mut self, volume: Arc<dyn ubi::Volume>, name: &str, done: &mut Done) -> Result<Option<String>> {
+    fn ubifs(&mut self, volume: Arc<DumpVolume>, name: &str, done: &mut Done) -> Result<Option<String>> {
         if self.target.is_none() {
             return Ok(Some(String::new()));
         }
@@ -131,9 +146,13 @@ impl Volumes<'_, '_, '_> {
             return Ok(None);
         };
         for finding in &trees.notes {
-            let line = report::line(finding);
-            print_error(&format!("note: {place}: {line}"));
-            done.notes.push(line);
+            match finding.severity() {
+                Severity::Loss => losses.tell(b"", finding),
+                Severity::Note => {
+                    report::tell(place.as_bytes(), finding);
+                    done.notes.push(report::line(finding));
+                }
+            }
         }
         for guess in &trees.guesses {
             print_error(&format!("guess: {place}: {guess}"));
@@ -161,14 +180,16 @@ impl Volumes<'_, '_, '_> {
             &mut progress,
         );
         progress.finish();
-        if let Err(error) = written {
-            losses.tell(b"", &with_causes(&error));
+        match written {
+            Ok(()) => {}
+            Err(error) if target.is_stream() => return Err(error),
+            Err(error) => losses.tell_error(b"", &error),
         }
-        self.may_get_more |= !self.salvages && losses.count() > 0;
+        self.may_get_more |= !self.salvages && losses.has_damage();
         done.add_losses(&losses);
-        if let Some(deleted) = trees.deleted {
+        if let Some(deleted) = trees.deleted.filter(|_| !self.budget.is_stopped()) {
             let name = self.names.unique(&format!("{name}.deleted"));
-            self.deleted(&deleted, &name, done);
+            self.deleted(&deleted, &name, done)?;
         }
         let is_written = progress.directories > 0;
         done.bytes = progress.bytes;
@@ -177,9 +198,9 @@ impl Volumes<'_, '_, '_> {
     }
 
     /// Opens a file system, or salvages it. `None` if it has no files that can be read.
-    fn open(&self, volume: Arc<dyn ubi::Volume>, keys: Vec<MasterKey>, losses: &mut Losses) -> Option<Trees> {
+    fn open(&self, volume: Arc<DumpVolume>, keys: Vec<MasterKey>, losses: &mut Losses) -> Option<Trees> {
         let salvaged = (self.salvages || self.lists_deleted)
-            .then(|| salvage_ubifs(Arc::clone(&volume), self.lists_deleted));
+            .then(|| salvage_ubifs(Arc::<DumpVolume>::clone(&volume), self.lists_deleted));
         let (mut notes, mut guesses, mut salvaged_tree, mut deleted) = (Vec::new(), Vec::new(), None, None);
         if let Some(salvaged) = salvaged {
             let salvage = salvaged.salvage;
@@ -215,21 +236,26 @@ impl Volumes<'_, '_, '_> {
     }
 
     /// Writes deleted files. Missing blocks of them are no losses: they are what a deletion leaves.
-    fn deleted(&mut self, tree: &Ubifs, name: &str, done: &mut Done) {
+    fn deleted(&mut self, tree: &Ubifs, name: &str, done: &mut Done) -> Result<()> {
         let Some(target) = self.target.as_deref_mut() else {
-            return;
+            return Ok(());
         };
         let place = format!("{}/{name}", self.folder);
         let mut losses = Losses::below(place.as_bytes());
         let mut files = Progress::new();
         let written = target.tree((self.folder, name), tree, self.budget, &mut losses, &mut files);
         files.finish();
-        if let Err(error) = written {
-            losses.tell(b"", &with_causes(&error));
-            done.losses += 1;
+        match written {
+            Ok(()) => {}
+            Err(error) if target.is_stream() => return Err(error),
+            Err(error) => {
+                losses.tell_error(b"", &error);
+                done.losses += 1;
+            }
         }
         done.notes.extend_from_slice(losses.lines());
         done.deleted = Some(Deleted { output: place, files });
+        Ok(())
     }
 
     /// Writes the whole content of a volume to a file.
@@ -241,20 +267,23 @@ impl Volumes<'_, '_, '_> {
             return Ok(());
         };
         let place = format!("{}/{name}", self.folder);
-        if let Err(error) = self.budget.take_bytes(stream.length_bytes()) {
-            let mut losses = Losses::below(place.as_bytes());
-            losses.tell(b"", &error);
+        let mut losses = Losses::below(place.as_bytes());
+        let length = stream.length_bytes();
+        if let Err(error) = self.budget.take_bytes(length) {
+            losses.leave_out(b"", &error);
             done.add_losses(&losses);
             return Ok(());
         }
-        target.content(
-            (self.folder, &name),
-            stream.length_bytes(),
-            &mut stream,
-            self.budget,
-        )?;
+        match target.content((self.folder, &name), length, &mut stream, self.budget) {
+            Ok(true) => done.output = Some(place),
+            Ok(false) => {}
+            Err(error) if target.is_stream() => return Err(error),
+            Err(error) => {
+                losses.tell_error(b"", &error);
+                done.add_losses(&losses);
+            }
+        }
         self.note(&stream.findings(), &name, done);
-        done.output = Some(place);
         Ok(())
     }
 

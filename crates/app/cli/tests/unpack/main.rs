@@ -9,6 +9,7 @@ mod encoder;
 mod large;
 mod parts;
 mod salvage;
+mod truth;
 mod ubireader;
 
 use std::fs;

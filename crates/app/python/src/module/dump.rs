@@ -261,7 +261,7 @@ impl Dump {
         }
     }
 
-    fn readable(&self, part: usize, volume: Option<usize>) -> Result<Arc<dyn ubi::Volume>, Failure> {
+    fn readable(&self, part: usize, volume: Option<usize>) -> Result<Arc<image::DumpVolume>, Failure> {
         Ok(match (self.part(part)?, volume) {
             (Part::Ubifs(bare), _) => Arc::new(bare.open()),
             (Part::Ubi(_), volume) => Arc::new(self.volume(part, volume.unwrap_or(usize::MAX))?.open()),
@@ -348,15 +348,19 @@ impl Dump {
         let at = i64::try_from(offset).unwrap_or(i64::MAX);
         let base = i64::try_from(self.dump.base()).unwrap_or(0);
         fill(py, bytes, |out| {
-            self.dump.read(at - base, out);
-            Ok(())
+            still_readable(&self.dump, || {
+                self.dump.read(at - base, out);
+                Ok(())
+            })
         })
     }
 
     /// The content of a volume.
     fn content(&self, py: Python<'_>, part: usize, volume: usize) -> PyResult<Content> {
         without_gil(py, || {
-            Ok(Content(content::Content::open(self.volume(part, volume)?)))
+            let content = content::Content::open(self.volume(part, volume)?);
+            let dump = Arc::clone(&self.dump);
+            Ok(Content { content, dump })
         })
     }
 
@@ -383,22 +387,40 @@ impl Dump {
 
 /// The content of a volume.
 #[pyclass(frozen, module = "tidegate._core")]
-pub struct Content(content::Content);
+pub struct Content {
+    content: content::Content,
+    dump: Arc<image::Dump>,
+}
 
 #[pymethods]
 impl Content {
     #[getter]
     fn size(&self) -> u64 {
-        self.0.bytes()
+        self.content.bytes()
     }
 
     fn findings(&self) -> Vec<FindingRow> {
-        findings(self.0.findings())
+        findings(self.content.findings())
     }
 
     fn read<'py>(&self, py: Python<'py>, offset: u64, bytes: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = within(self.0.bytes(), offset, bytes);
-        fill(py, bytes, |out| self.0.read(offset, out))
+        let bytes = within(self.content.bytes(), offset, bytes);
+        fill(py, bytes, |out| {
+            still_readable(&self.dump, || self.content.read(offset, out))
+        })
+    }
+}
+
+/// Reads, and fails if the dump can't be read any more: its bytes count as erased then.
+fn still_readable(dump: &image::Dump, read: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    let before = dump.late_failures();
+    read()?;
+    match dump.late_failures() == before {
+        true => Ok(()),
+        false => Err(Failure::open(
+            &dump.name(),
+            &"it could be read when it was opened, and can't be read any more",
+        )),
     }
 }
 
