@@ -164,6 +164,65 @@ class Errors(unittest.TestCase):
         with tidegate.open(Broken(IMAGES.ubi.read_bytes())) as dump:
             self.assertTrue(any(finding.kind == "unreadable" for finding in dump.losses))
 
+    def test_another_exception_of_a_source_is_raised(self) -> None:
+        # Ctrl-C, and defects of the source, are no damage of the dump.
+        for raised in (KeyboardInterrupt, ValueError):
+
+            class Broken(io.BytesIO):
+                def read(self, size: "int | None" = -1) -> bytes:
+                    raise raised("stopped")
+
+            with self.assertRaises(raised):
+                tidegate.open(Broken(IMAGES.ubi.read_bytes()))
+
+    def test_a_source_that_fails_later_is_an_error_and_not_erased_flash(self) -> None:
+        source = io.BytesIO(IMAGES.ubi.read_bytes())
+        dump = tidegate.open(source)
+        kernel = dump.volumes[0].open(0)
+        self.assertEqual(kernel.read(10), IMAGES.kernel[:10])
+        source.truncate(4 * BLOCK)
+        kernel.seek(2 * LEB)
+        for read in (lambda: kernel.read(10), lambda: kernel.read(10), lambda: dump.read(5 * BLOCK, 10)):
+            with self.assertRaises(tidegate.OpenError):
+                read()
+        source.close()
+        kernel.seek(0)
+        with self.assertRaises(ValueError):
+            kernel.read(10)
+
+    def test_threads_share_the_position_of_an_open_file(self) -> None:
+        class Slow(io.BytesIO):
+            def seek(self, offset: int, whence: int = 0) -> int:
+                found = super().seek(offset, whence)
+                time.sleep(0)
+                return found
+
+        # Parts of a large one are searched by several threads.
+        dump = IMAGES.ubi.read_bytes() + b"\xff" * (24 << 20)
+        with tidegate.open(Slow(dump + IMAGES.ubi.read_bytes())) as opened:
+            self.assertEqual([len(part.volumes) for part in opened.partitions], [3, 3])
+            wrong = []
+
+            def read(volume: tidegate.Volume) -> None:
+                with volume.open(0) as kernel:
+                    for _ in range(20):
+                        kernel.seek(0)
+                        if kernel.read() != IMAGES.kernel:
+                            wrong.append(volume)
+
+            kernels = [volume for volume in opened.volumes if volume.name == "kernel"]
+            threads = [threading.Thread(target=read, args=(kernel,)) for kernel in kernels * 2]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(wrong, [])
+
+    def test_a_file_of_a_bare_volume_stays_usable(self) -> None:
+        with tidegate.open(IMAGES.bare) as dump:
+            content = dump.volumes[0].open()
+        self.assertEqual(content.read(4), b"\x31\x18\x10\x06")
+
     def test_a_closed_dump_is_refused_and_its_file_systems_work(self) -> None:
         with tidegate.open(IMAGES.ubi) as dump:
             fs = root_of(dump)

@@ -1,6 +1,7 @@
 //! The edge to Python: work is done without the GIL, and neither errors nor panics cross it as anything but exceptions.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::prelude::*;
@@ -8,10 +9,26 @@ use pyo3::types::PyBytes;
 
 use crate::failure::{Class, Failure};
 
+thread_local! {
+    /// An exception of a callable that a dump reads by, such as KeyboardInterrupt.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Keeps an exception for the end of the call that this thread is in: a dump takes bytes that can't be read for erased, and
+/// has a finding. In another thread of the call, where no signal of Python is raised, only the finding is left.
+pub fn keep(error: PyErr) {
+    RAISED.with_borrow_mut(|raised| {
+        raised.get_or_insert(error);
+    });
+}
+
 /// Runs work without the GIL.
 pub fn without_gil<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Failure> + Send) -> PyResult<T> {
     // Values that a panic leaves half changed belong to the call alone: what is shared is only read.
     let done = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    if let Some(error) = RAISED.take() {
+        return Err(error);
+    }
     match done {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(failure)) => Err(exception(py, &failure)),
