@@ -240,7 +240,7 @@ fn a_second_copy_begins_at_its_own_first_block_whatever_is_in_it() {
     assert!(losses(&survey) > 0, "{:?}", partitions(&survey));
 }
 
-/// What a finding says of LEBs that are missing.
+/// The events of the findings of a volume.
 fn missing(partition: &Partition, name: &str) -> Vec<What> {
     let volumes = partition.volumes.iter();
     let volume = volumes

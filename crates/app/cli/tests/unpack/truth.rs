@@ -1,4 +1,4 @@
-//! What `tidegate unpack` says beside what it wrote: content that is missing is a loss, and the report is that of the files
+//! The words of `tidegate unpack` beside its output: content that is missing is a loss, and the report is that of the files
 //! on the disk.
 
 use std::fs;
