@@ -108,7 +108,7 @@ extract() {
     echo "extract, us: tidegate ubifs extract ${ours[*]}"
     echo "extract, us: tidegate unpack ${unpack[*]}"
     echo "extract, us: ubi_reader $ubi_reader_version ${theirs[*]}"
-    times() { awk "BEGIN { printf \"%.1f\", $(median "${theirs[@]}") / $(median "$@") }"; }
+    times() { awk "BEGIN { printf \"%.2f\", $(median "${theirs[@]}") / $(median "$@") }"; }
     wanted "unpack, times as fast as ubi_reader" "$(times "${unpack[@]}")" ">=" "${TIMES:-20}"
     wanted "extract, times as fast as ubi_reader" "$(times "${ours[@]}")" ">=" "${TIMES:-20}"
 }
