@@ -15,7 +15,7 @@ mod traces;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use programs::analysis_arguments::AnalysisCommand;
 use programs::command_line;
 
@@ -41,7 +41,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let arguments: Arguments = command_line::parse_or_refuse(&words);
+    let arguments: Arguments = command_line::parse_or_refuse(Arguments::command(), &words);
     programs::exit_code(match &arguments.command {
         AnalysisCommand::Report(arguments) => report::run(arguments),
         AnalysisCommand::Query(arguments) => query::run(arguments),

@@ -53,14 +53,15 @@ use programs::{Finding, command_line, log, loop_disk, output, private_folder, qu
 use crate::arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let words = normalised(std::env::args_os().collect());
-    let arguments = command_line::parse_or_refuse(&words);
+    // Defining the commands takes most of the time of a short command, so it is done once.
+    let definition = Arguments::command();
+    let words = normalised(&definition, std::env::args_os().collect());
+    let arguments = command_line::parse_or_refuse(definition, &words);
     programs::exit_code(run(&arguments, &words))
 }
 
 /// Rewrites a command line into the form that [`Arguments`] parses.
-fn normalised(words: Vec<OsString>) -> Vec<OsString> {
-    let definition = Arguments::command();
+fn normalised(definition: &clap::Command, words: Vec<OsString>) -> Vec<OsString> {
     let names: Vec<&str> = definition
         .get_subcommands()
         .flat_map(clap::Command::get_name_and_visible_aliases)

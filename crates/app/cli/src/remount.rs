@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, MountArguments};
 use crate::mount_options::{all_options, differs, is_generic};
@@ -98,7 +98,7 @@ fn arguments_of_daemon(mount: &Mount) -> Result<MountArguments> {
         bail!(unknown());
     }
     let line = std::fs::read(format!("/proc/{}/cmdline", document.pid)).with_context(unknown)?;
-    let words = crate::normalised(words_of(&line));
+    let words = crate::normalised(&Arguments::command(), words_of(&line));
     match Arguments::try_parse_from(words).with_context(unknown)?.command {
         Command::Mount(arguments) => Ok(arguments),
         _ => bail!(unknown()),

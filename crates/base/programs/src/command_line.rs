@@ -10,9 +10,14 @@ use results::words::nearest;
 
 use crate::output;
 
-/// Parses a command line, or ends the program: with the help that it asks for, or with the message of its mistake.
-pub fn parse_or_refuse<Arguments: Parser>(words: &[OsString]) -> Arguments {
-    Arguments::try_parse_from(words)
+/// Parses a command line by `definition`, the command of `Arguments`, or ends the program: with the help that it asks for, or
+/// with the message of its mistake.
+pub fn parse_or_refuse<Arguments: Parser>(mut definition: clap::Command, words: &[OsString]) -> Arguments {
+    definition
+        .try_get_matches_from_mut(words)
+        .and_then(|mut matches| {
+            Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
+        })
         .unwrap_or_else(|error| refuse(with_near_value(without_dashes_tip(error))))
 }
 
