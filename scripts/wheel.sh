@@ -24,16 +24,21 @@ fi
 PATH="$work/venv/bin:$PATH"
 
 [ $# -gt 0 ] || set -- x86_64 aarch64
+targets=()
+for machine in "$@"; do
+    rustup target add "$machine-unknown-linux-gnu" 2>/dev/null || true
+    targets+=(--target "$machine-unknown-linux-gnu.2.17")
+done
+# Without BPF, which needs a libelf that manylinux2014 does not have. One build for all processors: the last step of each, which
+# optimises the whole program, takes minutes of one core.
+cargo zigbuild --locked --profile wheel -p cli --no-default-features "${targets[@]}"
+trap 'rm -rf "$data"' EXIT
 for machine in "$@"; do
     target=$machine-unknown-linux-gnu
-    rustup target add "$target" 2>/dev/null || true
-    # Without BPF, which needs a libelf that manylinux2014 does not have.
-    cargo zigbuild --locked --profile wheel -p cli --no-default-features --target "$target.2.17"
     rm -rf "$data"
     install -D -m 0755 "${CARGO_TARGET_DIR:-target}/$target/wheel/tidegate" "$data/scripts/tidegate"
     maturin build --locked --profile wheel --zig --compatibility manylinux2014 --target "$target" \
         -m "$crate/Cargo.toml" --out "$wheels"
-    rm -rf "$data"
     "$work/venv/bin/python" scripts/repack_wheel.py "$(ls -t "$wheels"/tidegate-*"$machine".whl | head -1)"
 done
 ls -l "$wheels"/*.whl
