@@ -37,7 +37,7 @@ pub use identity::{
     IdentityError, MAX_LABEL_BYTES, MAX_MEMBERS, MIN_MEMBERS_WITH_PARITY, MemberIdentity, Redundancy,
 };
 pub use membership::Absent;
-pub use open::{Array, adopt, attach, format};
+pub use open::{Array, adopt, attach, attach_rest, format};
 pub use proxy::Proxy;
 pub use rebuild::{NewMember, RebuildStep, Rebuilt, with_new_member};
 pub use resolve::{LostShare, Resolution};

@@ -52,6 +52,15 @@ pub(crate) struct Membership<N> {
     pub(crate) history: History,
 }
 
+/// The members without which an array is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needed {
+    /// All but one that parity replaces.
+    AllButParity,
+    /// Any one, for a salvage.
+    Any,
+}
+
 /// The reason given for a new member whose rebuild is not finished.
 const UNFINISHED: &str = "its rebuild did not end";
 
@@ -60,6 +69,7 @@ pub(crate) fn gather<N: Nand>(
     devices: Vec<N>,
     unfinished_at: Option<usize>,
     adopted: &[u32],
+    needed: Needed,
     options: AttachOptions,
     execution: Execution,
 ) -> Result<Membership<N>, ArrayError> {
@@ -97,7 +107,12 @@ pub(crate) fn gather<N: Nand>(
         }
     }
     let has_parity = |one: &Present<N>| one.found.identity.redundancy == Redundancy::Parity;
-    let is_enough = present.first().is_some_and(has_parity) && failed.len() + unfinished.len() == 1;
+    let is_enough = match needed {
+        Needed::AllButParity => {
+            present.first().is_some_and(has_parity) && failed.len() + unfinished.len() == 1
+        }
+        Needed::Any => !present.is_empty(),
+    };
     let mut unfinished = match is_enough {
         true => unfinished.pop(),
         false => {
@@ -110,7 +125,7 @@ pub(crate) fn gather<N: Nand>(
         return Err(error);
     }
     let members: Vec<(usize, &Found)> = present.iter().map(|one| (one.given, &one.found)).collect();
-    let missing = check_membership(&members, given_devices)?;
+    let missing = check_membership(&members, given_devices, needed)?;
     if missing.is_none() {
         // Without a member missing, the device has no place in the array.
         let error = why.take().or_else(|| unfinished.take().map(of_unfinished));
@@ -134,11 +149,15 @@ pub(crate) fn gather<N: Nand>(
             ArrayError::Stale { index, .. } | ArrayError::WrittenAlone { index, .. } => *index,
             _ => return Err(error),
         };
-        if absent.is_some() || !present.first().is_some_and(has_parity) {
+        let may_lack = match needed {
+            Needed::AllButParity => absent.is_none() && present.first().is_some_and(has_parity),
+            Needed::Any => present.len() > 1,
+        };
+        if !may_lack {
             return Err(error);
         }
         present.retain(|one| one.found.identity.index != refused);
-        absent = Some(Absent {
+        absent.get_or_insert_with(|| Absent {
             place: index(refused),
             why: error.to_string(),
         });
@@ -300,9 +319,13 @@ fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<(Found, bo
     }
 }
 
-/// Checks that members belong to one array and are in order, and that none is missing except one that parity can
-/// replace: returns its place.
-fn check_membership(found: &[(usize, &Found)], devices: usize) -> Result<Option<u32>, ArrayError> {
+/// Checks that members belong to one array and are in order, and that none is missing that is needed: returns the place of
+/// the first one missing.
+fn check_membership(
+    found: &[(usize, &Found)],
+    devices: usize,
+    needed: Needed,
+) -> Result<Option<u32>, ArrayError> {
     let first = found[0].1;
     let label = || first.identity.label.clone();
     for (place, (_, member)) in found.iter().enumerate() {
@@ -332,7 +355,10 @@ fn check_membership(found: &[(usize, &Found)], devices: usize) -> Result<Option<
     let missing: Vec<u32> = (0..expected)
         .filter(|place| found.iter().all(|(_, member)| member.identity.index != *place))
         .collect();
-    let most = usize::from(first.identity.redundancy == Redundancy::Parity);
+    let most = match needed {
+        Needed::AllButParity => usize::from(first.identity.redundancy == Redundancy::Parity),
+        Needed::Any => usize::MAX,
+    };
     if missing.len() > most {
         let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
         return Err(ArrayError::Missing {
@@ -342,6 +368,10 @@ fn check_membership(found: &[(usize, &Found)], devices: usize) -> Result<Option<
             missing: missing.join(", "),
             redundancy: first.identity.redundancy,
         });
+    }
+    // Names decide about a rest, of which any number of devices may be omitted.
+    if needed == Needed::Any && !missing.is_empty() {
+        return Ok(missing.first().copied());
     }
     // If a device is omitted, those after it move up.
     let moved_up = |given: usize| match missing.first() {

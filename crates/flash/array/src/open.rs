@@ -20,7 +20,7 @@ use crate::executor::{Execution, Executor};
 use crate::history::EPOCHS_MAX;
 use crate::identity::{MAX_MEMBERS, MemberIdentity, Redundancy};
 use crate::log::Log;
-use crate::membership::{Absent, Membership, gather};
+use crate::membership::{Absent, Membership, Needed, gather};
 use crate::rebuild::{
     NewMember, Progress, all_shares, check_rebuild, format_new_member, is_former_member, is_of_rebuild,
 };
@@ -143,10 +143,19 @@ pub fn adopt<N: Nand + 'static>(
     open(devices, Extra::Adopt(adopted), options, execution)
 }
 
+/// Attaches the rest of an array for reading: members may be missing, out of date, or unreadable. Reads of their pages fail
+/// as those of lost shares do, unless parity replaces them.
+pub fn attach_rest<N: Nand + 'static>(devices: Vec<N>, execution: Execution) -> Result<Array<N>, ArrayError> {
+    let options = AttachOptions::linux(Access::ReadOnly);
+    open(devices, Extra::Rest, options, execution)
+}
+
 /// An addition to an attach.
 pub(crate) enum Extra<'a, N> {
     /// Take these members back.
     Adopt(&'a [u32]),
+    /// Do without any member.
+    Rest,
     /// Put a new device in the place of the absent member.
     Rebuild(NewMember<'a, N>),
 }
@@ -162,14 +171,19 @@ pub(crate) fn open<N: Nand + 'static>(
 ) -> Result<Array<N>, ArrayError> {
     count(devices.len())?;
     let replacing = match &extra {
-        Extra::Adopt(_) => None,
+        Extra::Adopt(_) | Extra::Rest => None,
         Extra::Rebuild(new) => Some(&new.device),
     };
     let is_rebuild = replacing.is_some();
+    let needed = match &extra {
+        Extra::Rest => Needed::Any,
+        _ => Needed::AllButParity,
+    };
     check_shapes(devices.iter().chain(replacing))?;
     let (mut devices, mut unfinished_at, mut adopted, mut new) = (devices, None, &[][..], None);
     match extra {
         Extra::Adopt(members) => adopted = members,
+        Extra::Rest => {}
         Extra::Rebuild(NewMember {
             mut device,
             place,
@@ -192,7 +206,7 @@ pub(crate) fn open<N: Nand + 'static>(
         rebuilding,
         outdated,
         history,
-    } = gather(devices, unfinished_at, adopted, options, execution)?;
+    } = gather(devices, unfinished_at, adopted, needed, options, execution)?;
     // A rebuild that can't be resumed restarts.
     let new = match rebuilding {
         Some(_) => None,
@@ -406,7 +420,14 @@ impl<N: Nand + 'static> Array<N> {
         self.places.iter().copied().zip(&self.devices)
     }
 
-    /// The absent member, which parity replaces.
+    /// The places of all absent members; several only of [`attach_rest`].
+    #[must_use]
+    pub fn absent_places(&self) -> Vec<usize> {
+        let all = 0..index(self.identity.members);
+        all.filter(|place| !self.places.contains(place)).collect()
+    }
+
+    /// The absent member, which parity replaces; the first one of several.
     #[must_use]
     pub const fn absent(&self) -> Option<&Absent> {
         self.absent.as_ref()

@@ -20,7 +20,8 @@
 //! # Damage
 //! A member may have lost its share of a LEB ([`crate::LostShare`]). The shares on the other members remain readable;
 //! reads of the lost share return [`VolumeError::Uncorrectable`] (the buffer is zeroed, so that it cannot be mistaken
-//! for erased flash). The LEB cannot be written to until it is changed as a whole or unmapped.
+//! for erased flash). The LEB cannot be written to until it is changed as a whole or unmapped. In a salvage the shares of
+//! absent members are read in the same way.
 //!
 //! # Parity
 //! With parity ([`Rotation`]) the minimum write unit is a row, so that its parity is written with it. An unreadable
@@ -89,7 +90,7 @@ const LEB_LOCKS: usize = 16;
 
 impl<M: MemberVolume + 'static> VirtualVolume<M> {
     /// Combines `members` into one volume according to `resolution`. All have one shape and agree on which LEBs are
-    /// mapped. `None` is an absent member; at most one is allowed, and only with parity.
+    /// mapped. `None` is an absent member: one that parity replaces, or any of an array that is salvaged.
     ///
     /// # Panics
     /// When there are no members, or their LEBs or pages differ in size.
@@ -598,7 +599,11 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> Volume for VirtualVolume<M> {
         for (place, part) in parts.iter_mut().enumerate() {
             self.geometry
                 .check_range(&self.name, part.leb, part.offset, part.out.len())?;
-            let lost = self.lost_of(part.leb);
+            let lost = self.missing_of(part.leb);
+            if !lost.is_empty() && !self.is_mapped(part.leb)? {
+                part.out.fill(0xFF);
+                continue;
+            }
             for piece in self.stripe.pieces(part.offset, part.out.len()) {
                 if lost.contains(&piece.member) {
                     self.stripe

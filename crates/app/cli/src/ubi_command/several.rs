@@ -34,6 +34,58 @@ pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip
     Ok(array)
 }
 
+/// Attaches the rest of an array for a salvage. Chips that can't be opened are told; the missing members are told by
+/// [`missing_told`].
+pub fn attach_rest(chips: &[ChipArguments]) -> Result<Array<Chip>> {
+    refuse_one_file(chips)?;
+    let mut open = Vec::with_capacity(chips.len());
+    let mut failed = Vec::new();
+    for chip in chips {
+        match chip.open(Access::ReadOnly) {
+            Ok(chip) => open.push(chip),
+            Err(error) => failed.push(error),
+        }
+    }
+    if open.is_empty() {
+        return Err(failed.pop().context("an array has members")?);
+    }
+    for error in failed {
+        print_error(&format!("{error:#}"));
+    }
+    let array = array::attach_rest(open, Execution::Threads)?;
+    let lines = match is_replaced(&array) {
+        true => told(&array, chips),
+        false => damage_told(&array, chips),
+    };
+    for line in lines {
+        print_error(&line);
+    }
+    Ok(array)
+}
+
+/// The lines about missing members that parity does not replace.
+pub fn missing_told(array: &Array<Chip>) -> Vec<String> {
+    let identity = array.identity();
+    let missing = array.absent_places();
+    if is_replaced(array) {
+        return Vec::new();
+    }
+    let line = |place: usize| {
+        let why = array.absent().filter(|absent| absent.place == place);
+        let why = why.map_or_else(String::new, |absent| format!(" ({})", absent.why));
+        format!(
+            "array {}: member {place} of {} is missing{why}: its pages are holes",
+            identity.label, identity.members
+        )
+    };
+    missing.into_iter().map(line).collect()
+}
+
+/// Whether parity replaces all absent members.
+fn is_replaced(array: &Array<Chip>) -> bool {
+    array.identity().redundancy == Redundancy::Parity && array.absent_places().len() <= 1
+}
+
 fn open(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
     adopt(chips, &[], access)
 }

@@ -193,6 +193,7 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
         findings.push(salvage::HINT.to_owned());
     }
     findings.extend(doubts(&ubifs));
+    findings.extend(devices.iter().flat_map(Devices::missing_told));
     findings.extend(guesses);
     let more = Map::from_iter([
         ("attach_us".to_owned(), microseconds(attached - started)),

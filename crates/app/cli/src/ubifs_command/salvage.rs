@@ -12,7 +12,7 @@ use ubifs::salvage::{DeletedFile, Salvage, SalvageOptions};
 
 use super::Losses;
 use super::list::timestamp;
-use super::source::SourceArguments;
+use super::source::{Devices, SourceArguments};
 use super::walk::{Named, Next, walk};
 use crate::Finding;
 use crate::output::{Printed, print_line};
@@ -26,6 +26,15 @@ fn scan(source: &SourceArguments, volume: Arc<dyn Volume>) -> Salvage {
         ..SalvageOptions::standard(&*volume)
     };
     Salvage::scan(volume, options)
+}
+
+/// Opens the volume. Missing members of an array are losses.
+fn volume(source: &SourceArguments, losses: &mut Losses) -> Result<Arc<dyn Volume>> {
+    let (volume, devices) = source.volume_and_devices()?;
+    for line in devices.iter().flat_map(Devices::missing_told) {
+        losses.tell(&[], &line);
+    }
+    Ok(volume)
 }
 
 /// Salvages a volume: the file system without keys, and the guesses.
@@ -53,7 +62,8 @@ pub fn guess_lines(salvage: &Salvage) -> Vec<String> {
 
 /// Opens the file system of a source. Losses and guesses go to `losses`.
 pub fn open(source: &SourceArguments, losses: &mut Losses) -> Result<Ubifs> {
-    let (ubifs, guesses) = of_volume(source, source.volume()?)?;
+    let volume = volume(source, losses)?;
+    let (ubifs, guesses) = of_volume(source, volume)?;
     losses.is_salvaged = true;
     for finding in ubifs.findings() {
         losses.tell(&[], finding);
@@ -66,15 +76,15 @@ pub fn open(source: &SourceArguments, losses: &mut Losses) -> Result<Ubifs> {
 
 /// Runs `ls --deleted`: a line for each deleted file, with the time of its deletion, its size, and how much is left.
 pub fn list_deleted(source: &SourceArguments) -> Result<Finding> {
-    let salvage = scan(source, source.volume()?);
-    let files = salvage.deleted().to_vec();
-    let tree = salvage
-        .into_deleted_tree(source.master_keys()?)
-        .context("deleted files were not collected")?;
     let mut losses = Losses {
         is_salvaged: true,
         ..Losses::default()
     };
+    let salvage = scan(source, volume(source, &mut losses)?);
+    let files = salvage.deleted().to_vec();
+    let tree = salvage
+        .into_deleted_tree(source.master_keys()?)
+        .context("deleted files were not collected")?;
     let mut paths: HashMap<InodeNumber, Vec<u8>> = HashMap::new();
     let root = Named {
         inode: ROOT_INODE,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use array::{Array, RebuildStep};
+use array::{Array, ArrayError, MemberIdentity, RebuildStep};
 use clap::Args;
 use nand::MtdNand;
 use serde_json::Value;
@@ -147,6 +147,14 @@ impl Devices {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// The lines about members of an array that are missing.
+    pub fn missing_told(&self) -> Vec<String> {
+        match self {
+            Self::One(_) => Vec::new(),
+            Self::Several(array) => several::missing_told(array),
+        }
     }
 
     /// Whether a member is being rebuilt.
@@ -321,9 +329,12 @@ impl SourceArguments {
             if let Some(volume) = &self.volume {
                 bail!("--volume {volume}: an array has one volume over all its members");
             }
-            let array = several::attach(&chips, access)?;
-            let volume: Arc<dyn Volume> = array.volume().clone();
-            return Ok((volume, Some(Devices::Several(Box::new(array)))));
+            let array = match access {
+                Access::ReadOnly if self.is_salvage(access) => several::attach_rest(&chips)?,
+                Access::ReadOnly => several::attach(&chips, access).map_err(with_salvage_hint)?,
+                Access::ReadWrite => several::attach(&chips, access)?,
+            };
+            return Ok(whole(array));
         }
         if !MtdNand::is_mtd(image) {
             let bare =
@@ -334,7 +345,15 @@ impl SourceArguments {
         }
         let ubi = self.chip.attach(access)?;
         let id = choose_volume(&ubi, image, self.volume.as_deref())?;
+        if self.is_salvage(access) && is_member(&ubi, id) {
+            drop(ubi);
+            return Ok(whole(several::attach_rest(std::slice::from_ref(&self.chip))?));
+        }
         Ok((Arc::new(ubi.open(id)?), Some(Devices::One(ubi))))
+    }
+
+    fn is_salvage(&self, access: Access) -> bool {
+        access == Access::ReadOnly && (self.salvage || self.deleted)
     }
 
     /// The chips, if several are named.
@@ -348,6 +367,27 @@ impl SourceArguments {
             ..self.chip.clone()
         };
         Ok(Some(images.map(one).collect()))
+    }
+}
+
+/// The volume of an array with its devices.
+fn whole(array: Array<Chip>) -> (Arc<dyn Volume>, Option<Devices>) {
+    let volume: Arc<dyn Volume> = array.volume().clone();
+    (volume, Some(Devices::Several(Box::new(array))))
+}
+
+/// Whether a volume is a member of an array.
+fn is_member(ubi: &Ubi<Chip>, id: VolumeId) -> bool {
+    let volumes = ubi.volumes();
+    let volume = volumes.iter().find(|volume| volume.id == id);
+    volume.is_some_and(|volume| volume.record.name.to_string().parse::<MemberIdentity>().is_ok())
+}
+
+/// The error about missing members of an array says how the rest is read.
+fn with_salvage_hint(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(ArrayError::Missing { .. }) => anyhow!("{error}; --salvage reads the rest"),
+        _ => error,
     }
 }
 

@@ -17,7 +17,8 @@ pub fn told(volume: &Volume) -> Option<String> {
             let all: Vec<String> = (0..members).map(|member| format!("DUMP{member}")).collect();
             Some(format!(
                 "it is member {index} of the {members} of array {label}, and no file can be read from one member: \
-                 `tidegate ubifs extract {} -o DIRECTORY` reads the dumps of all of them, in their order; this is its raw content",
+                 `tidegate ubifs extract {} -o DIRECTORY` reads the dumps of all of them, in their order, and with --salvage the \
+                 rest if some are lost; this is its raw content",
                 all.join(",")
             ))
         }

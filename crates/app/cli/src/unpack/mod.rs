@@ -10,6 +10,7 @@ mod target;
 mod volumes;
 
 use std::fs::File;
+use std::iter;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,6 +50,9 @@ use crate::ubifs_command::source::KeyFile;
 pub struct UnpackArguments {
     /// The dump: a file, a block device, /dev/mtdN, or - for standard input
     pub dump: PathBuf,
+    /// Refused with the command that reads the members of an array
+    #[arg(hide = true)]
+    pub others: Vec<PathBuf>,
     /// The folder to create; it must not exist or be empty
     #[arg(long, short = 'o', value_name = "DIRECTORY")]
     pub output: Option<PathBuf>,
@@ -128,6 +132,14 @@ fn parse_place(text: &str) -> Result<u64, String> {
 
 impl UnpackArguments {
     fn check(&self) -> Result<()> {
+        if !self.others.is_empty() {
+            let all: Vec<_> = iter::once(&self.dump).chain(&self.others).collect();
+            let all: Vec<String> = all.iter().map(|dump| dump.display().to_string()).collect();
+            bail!(
+                "one dump is unpacked at a time; the members of an array are read by `tidegate ubifs extract {} -o DIRECTORY`",
+                all.join(",")
+            );
+        }
         if self.output.is_none() && self.tar.is_none() && !self.list {
             bail!("name the target with -o DIRECTORY or --tar FILE, or say --list");
         }

@@ -1,6 +1,8 @@
 //! `tidegate unpack --salvage` and `--deleted`: volumes whose index does not survive.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nand::FileNand;
@@ -10,7 +12,7 @@ use ubifs::format::ROOT_INODE;
 use ubifs::mkfs::Time;
 use ubifs::{NewFile, OpenOptions, Writer};
 
-use crate::parts::{BLOCK, PAGE, Parts, done, text};
+use crate::parts::{BLOCK, PAGE, Parts, done, noise, text, tidegate};
 
 /// The LEBs of the file system `conf`, as offsets in the second image.
 fn lebs(image: &[u8]) -> impl Iterator<Item = usize> {
@@ -111,4 +113,94 @@ fn a_deleted_file_is_written_beside_the_others() {
     assert_eq!(found, vec![7; 9000]);
     let deleted = &report["parts"][0]["volumes"][0]["deleted"];
     assert_eq!(deleted["files"].as_u64(), Some(1), "{report}");
+}
+
+/// The files below a folder with their content.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(next) = pending.pop() {
+        for entry in fs::read_dir(next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => pending.push(path),
+                false => {
+                    let content = fs::read(&path).expect("readable");
+                    found.insert(path.strip_prefix(folder).expect("below it").to_owned(), content);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Without parity the pages of a missing member are holes: files without a page there are right, and other ones are told.
+#[test]
+fn an_array_without_a_member_is_salvaged_and_its_holes_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("tree/sub")).expect("made");
+    for number in 0..60 {
+        let content = noise(number % 12 * 700, u64::try_from(number).expect("small"));
+        fs::write(path(&format!("tree/sub/file-{number}")), content).expect("made");
+    }
+    let members: Vec<PathBuf> = (0..4).map(|member| path(&format!("m{member}"))).collect();
+    for member in &members {
+        fs::write(member, vec![0xFF; 40 * BLOCK]).expect("written");
+    }
+    let names: Vec<&str> = members.iter().map(|member| text(member)).collect();
+    let all = names.join(",");
+    done(&[
+        "ubi", "format", &all, "--page", "2k", "--block", "128k", "--label", "media",
+    ]);
+    done(&["ubifs", "mkfs", "-r", text(&path("tree")), &all]);
+    let contents: BTreeSet<Vec<u8>> = files(&path("tree")).into_values().collect();
+    for lost in 0..4 {
+        let rest: Vec<&str> = (0..4)
+            .filter(|member| *member != lost)
+            .map(|member| names[member])
+            .collect();
+        let rest = rest.join(",");
+        let refused = tidegate(&["ubifs", "extract", &rest, "-o", text(&path("none"))]);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(message.contains("--salvage"), "{message}");
+        let out = path(&format!("out-{lost}"));
+        let output = tidegate(&["ubifs", "extract", "--salvage", &rest, "-o", text(&out)]);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        let line = format!("array media: member {lost} of 4 is missing");
+        assert!(message.contains(&line), "{message}");
+        // Names may be lost with their pages: contents tell which files are right.
+        let found = files(&out);
+        let (right, wrong): (Vec<_>, Vec<_>) =
+            found.values().partition(|content| contents.contains(*content));
+        let inodes = message
+            .split("inode ")
+            .skip(1)
+            .filter_map(|rest| rest.split(':').next());
+        let told: BTreeSet<&str> = inodes.collect();
+        assert!(right.len() >= 12, "{lost}: {} right: {message}", right.len());
+        assert!(
+            wrong.len() <= told.len(),
+            "{lost}: {} wrong: {message}",
+            wrong.len()
+        );
+    }
+    // One member is a rest as well.
+    let output = tidegate(&["ubifs", "ls", "--salvage", names[2]]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        message.contains("array media: member 3 of 4 is missing"),
+        "{message}"
+    );
+    // A member that can't be read is missing, too.
+    fs::write(&members[1], [0xFF; 4096]).expect("written");
+    let output = tidegate(&["ubifs", "ls", "--salvage", &all]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("array media: member 1 of 4 is missing"),
+        "{message}"
+    );
 }

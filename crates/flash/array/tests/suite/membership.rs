@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use array::{Array, ArrayError, Execution, MemberIdentity, attach, format};
+use array::{Array, ArrayError, Execution, MemberIdentity, attach, attach_rest, format};
 use media::{Leb, Nand, NandGeometry, Peb};
 use nand::{ChipModel, FaultModel, SimNand};
 use ubi::{Access, AttachOptions, FormatOptions, Layout, Volume, VolumeError};
@@ -102,6 +102,40 @@ fn a_missing_member_is_named() {
         text.contains("has 4 members, but 3 devices") && text.contains("missing: member 2"),
         "{text}"
     );
+}
+
+#[test]
+fn the_rest_of_an_array_is_read_with_holes_and_never_written() {
+    let chips = array_of("data", 1, 3);
+    let array = open(&chips).expect("attached");
+    let row: Vec<u8> = [[1; 512], [2; 512], [3; 512]].concat();
+    array.volume().write(Leb(4), 0, &row).expect("written");
+    array.close().expect("closed");
+    drop(array);
+    let rest = vec![Arc::clone(&chips[2]), Arc::clone(&chips[0])];
+    let before = contents(&chips);
+    let array = attach_rest(rest, Execution::Inline).expect("any member is enough");
+    assert_eq!(array.absent_places(), [1]);
+    let mut out = vec![9; 2 * row.len()];
+    let error = array.volume().read(Leb(4), 0, &mut out).expect_err("a hole");
+    assert!(matches!(error, VolumeError::Uncorrectable { .. }), "{error}");
+    assert_eq!(out[..row.len()], [[1; 512], [0; 512], [3; 512]].concat());
+    array
+        .volume()
+        .read(Leb(4), 1024, &mut out[..512])
+        .expect("a page of the last one");
+    assert_eq!(out[..512], [3; 512]);
+    array
+        .volume()
+        .read(Leb(5), 0, &mut out)
+        .expect("nothing was written there");
+    assert!(out.iter().all(|byte| *byte == 0xFF));
+    array
+        .volume()
+        .write(Leb(6), 0, &row)
+        .expect_err("it is for reading");
+    drop(array);
+    assert_eq!(contents(&chips), before, "a rest was written to");
 }
 
 #[test]
