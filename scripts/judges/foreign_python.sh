@@ -43,6 +43,10 @@ run "$scripts/tidegate" --version
 mkdir -p "$work/bin"
 printf '#!/bin/sh\nexec "%s" -L "%s" "%s" "$@"\n' "$runner" "$work/root" "$scripts/tidegate" > "$work/bin/tidegate"
 chmod +x "$work/bin/tidegate"
+# A test that starts Python takes it from there, for the same reason.
+printf '#!/bin/sh\nexec "%s" -L "%s" "%s" "$@"\n' "$runner" "$work/root" "$work/root/usr/bin/python3" > "$work/bin/started-python"
+chmod +x "$work/bin/started-python"
+export TIDEGATE_PYTHON="$work/bin/started-python"
 export PYTHONPATH="$work/site" PYTHONHOME="$work/root/usr" PYTHONDONTWRITEBYTECODE=1 PATH="$work/bin:$PATH"
 cd "$work"
 run "$work/root/usr/bin/python3" - <<'PYTHON'

@@ -117,7 +117,7 @@ class Import(unittest.TestCase):
     def test_an_import_needs_no_module_that_takes_long(self) -> None:
         slow = {"dataclasses", "inspect", "json", "pathlib", "re", "shutil", "subprocess", "tempfile", "typing"}
         program = "import sys; before = set(sys.modules); import tidegate; print(*(set(sys.modules) - before))"
-        words = [sys.executable, "-S", "-c", program]
+        words = [os.environ.get("TIDEGATE_PYTHON", sys.executable), "-S", "-c", program]
         environment = {**os.environ, "PYTHONPATH": str(Path(tidegate.__file__).parent.parent)}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
         self.assertEqual(slow & set(done.stdout.split()), set())
