@@ -28,7 +28,7 @@ pub struct GuessedShape {
 const OOB_SIZES: [u32; 12] = [8, 16, 32, 64, 112, 128, 218, 224, 256, 448, 640, 744];
 
 /// Bytes to read before the next search for headers.
-const STEP_BYTES: u64 = 1 << 20;
+const STEP_BYTES: usize = 256 << 10;
 
 /// Guesses the geometry from the beginning of an image. Reads until enough headers were found, at most `bytes_max`
 /// bytes. Returns `None` if fewer than two blocks have headers.
@@ -36,15 +36,31 @@ pub fn guess_shape(image: impl Read, bytes_max: u64) -> io::Result<Option<Guesse
     let mut image = image.take(bytes_max);
     let mut start = Vec::new();
     let mut headers = EcHeaders::default();
-    while headers.found.len() < HEADERS_ENOUGH {
+    while !headers.are_enough() {
         let before = start.len();
-        image.by_ref().take(STEP_BYTES).read_to_end(&mut start)?;
+        start.resize(before + STEP_BYTES, 0);
+        let read = read_full(&mut image, &mut start[before..])?;
+        start.truncate(before + read);
         headers.look(&start);
-        if start.len() == before {
+        if read == 0 {
             break;
         }
     }
     Ok(shape_of(&start, &headers.found))
+}
+
+/// Reads until the buffer is full or the image ends; returns the number of bytes.
+fn read_full(image: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match image.read(&mut buffer[read..]) {
+            Ok(0) => break,
+            Ok(bytes) => read += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
 }
 
 fn shape_of(image: &[u8], headers: &[(usize, EcHeader)]) -> Option<GuessedShape> {
@@ -83,6 +99,9 @@ fn shape_of(image: &[u8], headers: &[(usize, EcHeader)]) -> Option<GuessedShape>
 /// Number of headers that reveals the pattern even if some blocks have none.
 const HEADERS_ENOUGH: usize = 64;
 
+/// Number of headers that reveals it if each is as far from the one before: no block is left out.
+const EQUAL_HEADERS_ENOUGH: usize = 16;
+
 /// 512-byte pages with 8 bytes of OOB are the smallest unit of a block.
 const STEP: usize = 8;
 
@@ -95,10 +114,17 @@ struct EcHeaders {
 }
 
 impl EcHeaders {
+    fn are_enough(&self) -> bool {
+        let mut distances = self.found.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        let first = distances.next();
+        let are_equal = distances.all(|distance| Some(distance) == first);
+        self.found.len() >= HEADERS_ENOUGH || are_equal && self.found.len() >= EQUAL_HEADERS_ENOUGH
+    }
+
     /// Continues the search up to the end of `image`.
     fn look(&mut self, image: &[u8]) {
         let has_magic = |chunk: &[u8]| chunk.starts_with(b"UBI#");
-        while self.found.len() < HEADERS_ENOUGH {
+        while !self.are_enough() {
             let rest = image.get(self.next..).unwrap_or_default();
             let Some(places) = rest.len().checked_sub(HEADER_BYTES) else {
                 return;
@@ -199,10 +225,21 @@ mod tests {
 
     #[test]
     fn no_more_of_an_image_is_read_than_shows_enough_headers() {
-        let image = image(2048, 64, 0, 512, 2048).repeat(100);
-        let mut rest = &image[..];
-        guess_shape(&mut rest, u64::MAX).unwrap().unwrap();
-        assert_eq!(image.len() - rest.len(), 8 << 20, "64 blocks of 128 KiB");
+        let mut image = image(2048, 64, 0, 512, 2048).repeat(100);
+        let read_of = |image: &[u8]| {
+            let mut rest = image;
+            let shape = guess_shape(&mut rest, u64::MAX).unwrap().unwrap();
+            assert_eq!(shape.block_bytes, 128 << 10);
+            image.len() - rest.len()
+        };
+        assert_eq!(read_of(&image), 2 << 20, "16 blocks of 128 KiB");
+        // Without the header of a block the others take longer to show the size.
+        image[5 * (128 << 10)] = 0;
+        assert_eq!(
+            read_of(&image),
+            65 * (128 << 10) + (128 << 10),
+            "65 blocks, in steps"
+        );
     }
 
     #[test]

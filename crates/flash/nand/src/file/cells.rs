@@ -125,10 +125,10 @@ impl FileCells {
     }
 
     /// The offset after the last byte of a block that is not 0xFF. Most blocks of an image are full but for a page or
-    /// two, so this looks from the end on: a page, then parts that double.
+    /// two, so this looks from the end on: a few pages, then parts that double.
     fn end_of_data(&mut self, peb: Peb) -> io::Result<usize> {
         let mut end = self.geometry.block_bytes();
-        let mut bytes = self.geometry.page_bytes();
+        let mut bytes = self.geometry.page_bytes().max(8 << 10);
         let mut data = Vec::new();
         while end > 0 {
             let start = end.saturating_sub(bytes);
