@@ -1,9 +1,11 @@
 //! Decoders of flash formats: UBI, arrays, side-cars of chips, stored cards, UBIFS.
 
+use std::io::Read;
 use std::sync::{Arc, Mutex};
 
 use array::{Execution, MemberIdentity};
 use emmc::translation::{Kept, KeptMap, KeptOpen};
+use image::{Dump, Hints, Part, open_ubifs, salvage_ubifs};
 use live::KeptCard;
 use media::{Leb, Nand, NandGeometry, Peb};
 use nand::ecc;
@@ -43,6 +45,7 @@ pub fn decoders() -> Vec<Decoder<'static>> {
         ubifs_nodes(),
         ubifs_volume(),
         ubifs_salvage(),
+        whole_dump(),
     ]
 }
 
@@ -683,6 +686,52 @@ fn ubifs_salvage() -> Decoder<'static> {
             let deleted = salvage.into_deleted_tree(Vec::new());
             read_all(&deleted.expect("it was asked for"));
             files > 1
+        }),
+    }
+}
+
+/// A block of noise, a UBI image, an erased block, a bare file system: found, and read and salvaged as `tidegate unpack` does.
+fn whole_dump() -> Decoder<'static> {
+    let leb = 15_872;
+    let volume = super::commands::small_ubifs_volume();
+    let used = volume
+        .chunks(leb)
+        .filter(|raw| raw.iter().any(|byte| *byte != 0xFF));
+    let mut good = vec![0x5A; BLOCK_BYTES];
+    good.extend(ubi_image());
+    good.extend([0xFF; BLOCK_BYTES]);
+    good.extend(used.flatten());
+    Decoder {
+        name: "dump",
+        kind: Kind::Bytes,
+        good: vec![good],
+        fix: |raw| {
+            fix_blocks(raw);
+            fix_nodes(raw);
+        },
+        decode: Box::new(|raw| {
+            let dump = Arc::new(Dump::spool("dump", raw).expect("there is room"));
+            let survey = image::survey(&dump, &Hints::default(), &mut |_| {});
+            let mut is_ubi = false;
+            for part in &survey.parts {
+                match part {
+                    Part::Ubi(partition) => {
+                        for volume in &partition.volumes {
+                            // A forged number of LEBs makes a stream that no limit of an unpacking takes.
+                            let mut stream = volume.stream().take(1 << 20);
+                            std::io::copy(&mut stream, &mut std::io::sink()).expect("it can be read");
+                        }
+                        is_ubi = true;
+                    }
+                    Part::Ubifs(bare) => {
+                        if let Ok(opened) = open_ubifs(Arc::new(bare.open()), OpenOptions::standard()) {
+                            read_all(&opened.ubifs);
+                        }
+                        read_all(salvage_ubifs(Arc::new(bare.open()), true).salvage.tree());
+                    }
+                }
+            }
+            is_ubi
         }),
     }
 }

@@ -30,13 +30,16 @@ fn run(decoders: Vec<Decoder<'_>>) {
             continue;
         }
         let name = decoder.name;
+        let good_bytes = decoder.good.iter().map(Vec::len).max().unwrap_or(0);
         let Tried {
             inputs,
             accepted,
             peak_bytes,
             longest,
         } = decoder.run(Inputs::asked_for());
-        eprintln!("{name}: {inputs} inputs, {accepted} accepted, at most {peak_bytes} bytes and {longest:?}");
+        eprintln!(
+            "{name}: {inputs} inputs of up to {good_bytes} bytes, {accepted} accepted, at most {peak_bytes} bytes and {longest:?}"
+        );
     }
 }
 
