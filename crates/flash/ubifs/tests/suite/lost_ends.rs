@@ -6,9 +6,10 @@
     reason = "how many damages there were, for who asks with --nocapture"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::support::lost::{BITS, Files, NEW_FILE, VID_PAGE};
 use crate::support::medium::Medium;
 use crate::support::rig::{Chip, SMALL};
 use array::{Execution, Redundancy};
@@ -18,21 +19,7 @@ use ubi::{Access, AttachOptions, Volume, VolumeId};
 use ubifs::check::check;
 use ubifs::format::ROOT_INODE;
 use ubifs::mkfs::Time;
-use ubifs::{NewFile, OpenOptions, Ubifs, Writer};
-
-const NEW_FILE: NewFile = NewFile {
-    mode: 0o100_644,
-    user: 0,
-    group: 0,
-    data: Vec::new(),
-};
-
-/// Number of bit flips that makes a page uncorrectable.
-const BITS: u32 = 64;
-/// The page of the VID header; data begins behind it.
-const VID_PAGE: u32 = 1;
-
-type Files = BTreeMap<String, Vec<u8>>;
+use ubifs::{OpenOptions, Ubifs, Writer};
 
 fn attached(medium: &Medium, access: Access) -> array::Array<Chip> {
     let chips = medium.chips().to_vec();

@@ -10,10 +10,10 @@
     reason = "how many kills and damages there were, for who asks with --nocapture"
 )]
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::support::lost::{BITS, Files, NEW_FILE, VID_PAGE};
 use crate::support::medium::Medium;
 use crate::support::rig::{Chip, SMALL};
 use array::{Array, ArrayError, Execution, NewMember, Redundancy, with_new_member};
@@ -24,22 +24,7 @@ use ubi::{Access, AttachOptions, Volume, VolumeId};
 use ubifs::check::check;
 use ubifs::format::ROOT_INODE;
 use ubifs::mkfs::Time;
-use ubifs::{NewFile, OpenOptions, Ubifs, Writer};
-
-const NEW_FILE: NewFile = NewFile {
-    mode: 0o100_644,
-    user: 0,
-    group: 0,
-    data: Vec::new(),
-};
-
-/// Number of bit flips that makes a page uncorrectable.
-const BITS: u32 = 64;
-/// The page of the VID header.
-const VID_PAGE: u32 = 1;
-
-/// Files as they were synced.
-type Files = BTreeMap<String, Vec<u8>>;
+use ubifs::{OpenOptions, Ubifs, Writer};
 
 #[derive(Debug, Default)]
 struct Done {

@@ -19,6 +19,7 @@ pub mod image;
 pub mod lab_lines;
 pub mod linux;
 pub mod linux_journal;
+pub mod lost;
 pub mod medium;
 pub mod one_chip;
 pub mod patient;
