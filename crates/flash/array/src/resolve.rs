@@ -134,10 +134,16 @@ pub(crate) fn resolve<N: Nand>(
         let newest = newest_of(voting(members, &groups));
         let in_force = newest_in_force(members, &groups, last_generation, leb, history, parity)?;
         let generation = in_force.as_ref().map(|(generation, _)| *generation);
-        // Parity replaces the share that a power cut kept a member from writing.
-        let was_cut = parity == Parity::Complete
-            && generation
-                .is_some_and(|generation| generation == last_generation && generation > history.complete);
+        // Parity replaces the share that a power cut kept a member from writing. A row that was written behind the map
+        // shows that the map was complete.
+        let was_cut = match generation {
+            Some(last)
+                if parity == Parity::Complete && last == last_generation && last > history.complete =>
+            {
+                !matches!(evidence(members, &groups, last)?, Evidence::Written)
+            }
+            _ => false,
+        };
         match generation {
             Some(generation) => resolution.rolled_back += u32::from(Some(generation) < newest),
             None => {

@@ -192,7 +192,9 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     if !findings.is_empty() && !plan.source.salvage {
         findings.push(salvage::HINT.to_owned());
     }
-    findings.extend(doubts(&ubifs));
+    let doubts = doubts(&ubifs);
+    let doubted = doubts.len();
+    findings.extend(doubts);
     findings.extend(devices.iter().flat_map(Devices::missing_told));
     findings.extend(guesses);
     let more = Map::from_iter([
@@ -212,7 +214,7 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     });
     let served = Served {
         file_system: Arc::new(mounted),
-        statistics: statistics(plan.source.name(), losses, counters),
+        statistics: statistics(plan.source.name(), losses, doubted, counters),
         drain: Box::new(|| Ok(())),
     };
     daemon::serve(&plan.mountpoint, &plan.session, served, |negotiated| {
@@ -259,11 +261,13 @@ fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -
     let attached = Instant::now();
     let writer = Writer::open(volume, plan.open).inspect_err(|_| devices.close())?;
     let opened = Instant::now();
+    let doubts = doubts(writer.read());
+    let doubted = doubts.len();
     let more = Map::from_iter([
         ("attach_us".to_owned(), microseconds(attached - started)),
         ("open_us".to_owned(), microseconds(opened - attached)),
         ("clean".to_owned(), writer.read().replay_report().was_clean.into()),
-        ("findings".to_owned(), doubts(writer.read()).into()),
+        ("findings".to_owned(), doubts.into()),
         ("writable".to_owned(), true.into()),
     ]);
     let losses = Arc::new(AtomicU64::new(0));
@@ -278,7 +282,7 @@ fn serve_writable(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -
     let served_file_system: Arc<dyn FileSystem> = writable.mounted().clone();
     let served = Served {
         file_system: served_file_system,
-        statistics: statistics(plan.source.name(), losses, counters),
+        statistics: statistics(plan.source.name(), losses, doubted, counters),
         drain: Box::new(|| writable.finish()),
     };
     daemon::serve(&plan.mountpoint, &plan.session, served, |negotiated| {
@@ -315,11 +319,13 @@ fn listener(losses: Arc<AtomicU64>) -> LossListener {
 fn statistics(
     source: String,
     losses: Arc<AtomicU64>,
+    doubts: usize,
     counters: Box<dyn Fn() -> Map<String, Value> + Send + Sync>,
 ) -> StatsDocument {
     let layers = move || {
         let mut backing = counters();
         backing.insert("losses".to_owned(), losses.load(Ordering::Relaxed).into());
+        backing.insert("doubts".to_owned(), doubts.into());
         (json!({}), backing)
     };
     stats_document::producer(source, end_status::descriptor(), layers)

@@ -2,12 +2,13 @@
 //!
 //! A power cut can tear the pages of the last row on several members at once, and leaves all shares of the LEB. Hence:
 //! - If more shares are missing than parity replaces, the row is lost.
-//! - Otherwise two unreadable pages in one row may be either, and so may a row computed with a share that was lost.
+//! - Otherwise more unreadable pages in one row than parity replaces may be either, and so may a row computed with a share
+//!   that was lost.
 
 use std::sync::Arc;
 
-use media::Leb;
-use ubi::{MemberVolume, TornEnd};
+use media::{Leb, index};
+use ubi::{MemberVolume, TornEnd, Volume};
 
 use super::VirtualVolume;
 use crate::rotation::Rotation;
@@ -21,10 +22,10 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
             let missing = self.named(&self.missing_of(leb));
             return TornEnd::Lost(format!("{leb} lost its share on {missing}").into());
         }
-        let unreadable = self
-            .rotation
-            .as_ref()
-            .and_then(|rotation| self.lost_pages_from(rotation, leb, offset));
+        let unreadable = match &self.rotation {
+            Some(rotation) => self.lost_pages_from(rotation, leb, offset),
+            None => self.unreadable_from(leb, offset),
+        };
         match unreadable {
             Some(doubt) => TornEnd::Doubtful(doubt),
             None if self.damaged.contains(&leb) => {
@@ -52,6 +53,16 @@ impl<M: MemberVolume<Prepared: 'static> + 'static> VirtualVolume<M> {
             }
         }
         None
+    }
+
+    /// Describes the first unreadable page from the one at `offset` on, of an array without parity.
+    fn unreadable_from(&self, leb: Leb, offset: u32) -> Option<Arc<str>> {
+        let page_bytes = self.geometry.min_io_bytes;
+        let pages = offset / page_bytes..self.geometry.leb_bytes / page_bytes;
+        let mut page = vec![0; index(page_bytes)];
+        pages
+            .map(|number| self.read(leb, number * page_bytes, &mut page))
+            .find_map(|read| read.err().map(|error| error.to_string().into()))
     }
 
     /// The names of members, for messages.
