@@ -252,9 +252,10 @@ pub enum ArrayError {
         /// The cause.
         why: String,
     },
-    /// The member to rebuild was given among the others.
+    /// The member to rebuild is there.
     #[error(
-        "array {label}: member {place} is there and is not refused; give the other members alone to rebuild it"
+        "array {label}: member {place} is there and is not refused, so there is nothing to rebuild; formatting it would take the array's \
+         redundancy. To replace it, give another chip in its place. Nothing was changed"
     )]
     NoneAbsent {
         /// Label of the array.

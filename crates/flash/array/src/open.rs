@@ -22,7 +22,8 @@ use crate::identity::{MAX_MEMBERS, MemberIdentity, Redundancy};
 use crate::log::Log;
 use crate::membership::{Absent, Membership, Needed, gather};
 use crate::rebuild::{
-    NewMember, Progress, all_shares, check_rebuild, format_new_member, is_former_member, is_of_rebuild,
+    NewMember, Progress, all_shares, check_rebuild, format_new_member, is_of_rebuild, may_be_former_member,
+    refuse_sound_member,
 };
 use crate::resolve::{LostShare, Member, Parity, Resolution, resolve};
 use crate::virtual_volume::VirtualVolume;
@@ -219,6 +220,8 @@ pub(crate) fn open<N: Nand + 'static>(
             })
         }),
     };
+    let new = new.map(|new| refuse_sound_member(new, &mut present, options));
+    let new = new.transpose()?;
     let identity = present[0].found.identity.clone();
     let is_degraded = absent.is_some() || rebuilding.is_some();
     let parity = match (identity.redundancy, is_degraded) {
@@ -287,7 +290,7 @@ pub(crate) fn open<N: Nand + 'static>(
         Some(mut new) => {
             check_rebuild(&identity, absent.as_ref(), new.place)?;
             let lost = lost_beside(new.place, &resolution);
-            if lost > 0 && is_former_member(&mut new.device, &identity, new.place) {
+            if lost > 0 && may_be_former_member(&mut new.device, &identity, new.place) {
                 return Err(ArrayError::StillNeeded {
                     device: new.device.name(),
                     label: identity.label,

@@ -20,8 +20,9 @@ use ubi::{
 
 use crate::error::ArrayError;
 use crate::executor::Execution;
+use crate::history::judge;
 use crate::identity::{MemberIdentity, Redundancy};
-use crate::membership::Absent;
+use crate::membership::{Absent, Present};
 use crate::open::{Array, Extra, Slot, open, share_of_array};
 use crate::resolve::LostShare;
 use crate::virtual_volume::Mended;
@@ -144,28 +145,64 @@ impl<N: Nand + 'static> Array<N> {
 
 /// Whether a device holds an unfinished rebuild of the member at this place.
 pub(crate) fn is_of_rebuild<N: Nand>(device: &mut N, place: usize) -> bool {
-    has_volume(device, |name| {
-        MemberIdentity::of_rebuild(name).is_some_and(|identity| index(identity.index) == place)
-    })
+    let names = names_of(device).unwrap_or_default();
+    let mut unfinished = names.iter().filter_map(|name| MemberIdentity::of_rebuild(name));
+    unfinished.any(|identity| index(identity.index) == place)
 }
 
-/// Whether a device was the member of the array at this place.
-pub(crate) fn is_former_member<N: Nand>(device: &mut N, of: &MemberIdentity, place: usize) -> bool {
-    has_volume(device, |name| {
-        let identity = name.parse::<MemberIdentity>();
-        identity.is_ok_and(|identity| identity.array == of.array && index(identity.index) == place)
-    })
+/// Whether a device may have been the member of the array at this place. One that is unreadable may: damage of the volume
+/// table alone hides a whole member.
+pub(crate) fn may_be_former_member<N: Nand>(device: &mut N, of: &MemberIdentity, place: usize) -> bool {
+    match names_of(device) {
+        Ok(names) => names_member(&names, of, place),
+        Err(AttachError::Blank { .. } | AttachError::NotUbi { .. }) => false,
+        Err(_) => true,
+    }
 }
 
-/// Whether a device has a volume with such a name.
-fn has_volume<N: Nand>(device: &mut N, is_it: impl Fn(&str) -> bool) -> bool {
-    let options = AttachOptions::linux(Access::ReadOnly);
-    ubi::scan(device, options).is_ok_and(|scanned| {
-        let volumes = scanned.volumes().iter().flatten();
-        volumes
-            .map(|volume| volume.name.to_string())
-            .any(|name| is_it(&name))
-    })
+fn names_member(names: &[String], of: &MemberIdentity, place: usize) -> bool {
+    let mut identities = names
+        .iter()
+        .filter_map(|name| name.parse::<MemberIdentity>().ok());
+    identities.any(|identity| identity.array == of.array && index(identity.index) == place)
+}
+
+/// Refuses a device that is a member of the array beside those that are `present`, however all were given.
+pub(crate) fn refuse_sound_member<'a, N: Nand>(
+    mut new: NewMember<'a, N>,
+    present: &mut [Present<N>],
+    options: AttachOptions,
+) -> Result<NewMember<'a, N>, ArrayError> {
+    let (of, place) = (present[0].found.identity.clone(), new.place);
+    if !names_of(&mut new.device).is_ok_and(|names| names_member(&names, &of, place)) {
+        return Ok(new);
+    }
+    let own = of.at(u32::try_from(place).expect("16 at most"));
+    let name = new.device.name();
+    let mut scanned = ubi::scan(new.device, options)?;
+    let members = present
+        .iter_mut()
+        .map(|one| (&mut one.scanned, &one.found.device, &one.found.identity));
+    match judge(members.chain([(&mut scanned, &name, &own)])) {
+        Ok(_) => Err(ArrayError::NoneAbsent {
+            label: of.label,
+            place,
+        }),
+        Err(ArrayError::Stale { index, .. } | ArrayError::WrittenAlone { index, .. })
+            if index == own.index =>
+        {
+            let device = scanned.into_device();
+            Ok(NewMember { device, ..new })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Names of a device's volumes.
+fn names_of<N: Nand>(device: &mut N) -> Result<Vec<String>, AttachError> {
+    let scanned = ubi::scan(device, AttachOptions::linux(Access::ReadOnly))?;
+    let volumes = scanned.volumes().iter().flatten();
+    Ok(volumes.map(|volume| volume.name.to_string()).collect())
 }
 
 /// Refuses a rebuild unless the array has parity and the member at `place` is the absent one.

@@ -163,7 +163,7 @@ pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Re
         .map(|chip| chip.open(Access::ReadWrite))
         .collect::<Result<Vec<_>>>()?;
     if !force {
-        refuse_volumes_but_of_rebuild(&mut open[place], &chips[place])?;
+        refuse_volumes_but_of_rebuild(&mut open, place, &chips[place])?;
     }
     if is_real {
         open = in_real_time(open);
@@ -201,17 +201,34 @@ fn refuse_sound_member(chips: &[ChipArguments], place: usize) -> Result<()> {
     }
 }
 
-/// Refuses a chip with volumes, unless they are of a rebuild that was interrupted.
-fn refuse_volumes_but_of_rebuild(device: &mut Chip, chip: &ChipArguments) -> Result<()> {
-    let options = AttachOptions::linux(ubi::Access::ReadOnly);
-    let is_rebuild = ubi::scan(&mut *device, options).is_ok_and(|scanned| {
-        let mut volumes = scanned.volumes().iter().flatten();
-        volumes.all(|volume| MemberIdentity::of_rebuild(&volume.name.to_string()).is_some())
+/// Refuses a chip with volumes, unless they are of an interrupted rebuild of this member of this array.
+fn refuse_volumes_but_of_rebuild(open: &mut [Chip], place: usize, chip: &ChipArguments) -> Result<()> {
+    let unfinished = match &volume_names(&mut open[place])[..] {
+        [name] => MemberIdentity::of_rebuild(name),
+        _ => None,
+    };
+    let of_place = unfinished.filter(|identity| media::index(identity.index) == place);
+    let is_own = of_place.is_some_and(|unfinished| {
+        let others = (0..).zip(open.iter_mut()).filter(|(other, _)| *other != place);
+        let mut members = others.filter_map(|(_, other)| volume_names(other).first()?.parse().ok());
+        members.any(|member: MemberIdentity| member.array == unfinished.array)
     });
-    match is_rebuild {
+    match is_own {
         true => Ok(()),
-        false => super::format::refuse_volumes(device, &chip.image),
+        false => super::format::refuse_volumes(&mut open[place], &chip.image),
     }
+}
+
+/// Names of a chip's volumes; none if it can't be attached.
+fn volume_names(device: &mut Chip) -> Vec<String> {
+    let options = AttachOptions::linux(ubi::Access::ReadOnly);
+    ubi::scan(device, options).map_or_else(
+        |_| Vec::new(),
+        |scanned| {
+            let volumes = scanned.volumes().iter().flatten();
+            volumes.map(|volume| volume.name.to_string()).collect()
+        },
+    )
 }
 
 /// The LEBs of which a rebuild could not make the share.

@@ -533,19 +533,17 @@ fn a_member_that_is_in_use_is_not_left_behind() {
     assert!(succeeds(folder, &[&["ubi", "check"][..], &all].concat()).contains("the members agree"));
 }
 
-/// Regression: all shares were there, and the new chip was still no member.
-#[test]
-fn a_scrub_ends_a_rebuild_that_was_interrupted() {
+const REPLACED: &str = "flash.img.0,flash.img.1,new.img,flash.img.3";
+
+/// The rebuild of [`REPLACED`], by `ubi info`.
+fn rebuild_of(folder: &Path) -> Value {
+    let info = succeeds(folder, &["ubi", "info", REPLACED, "--json"]);
+    serde_json::from_str::<Value>(&info).expect("JSON")["rebuild"].clone()
+}
+
+/// An array of four with content, and `new.img` as its member 2, whose rebuild was killed.
+fn array_with_a_killed_rebuild() -> tempfile::TempDir {
     let folder = array_of_four_with_parity();
-    let folder = folder.path();
-    let all = ["flash.img", "--devices", "4"];
-    filled(folder, &all);
-    let replaced = "flash.img.0,flash.img.1,new.img,flash.img.3";
-    let rebuild = || -> Value {
-        let info = succeeds(folder, &["ubi", "info", replaced, "--json"]);
-        serde_json::from_str::<Value>(&info).expect("JSON")["rebuild"].clone()
-    };
-    let mut is_unfinished = false;
     let blank = [
         "--page",
         "512",
@@ -555,12 +553,16 @@ fn a_scrub_ends_a_rebuild_that_was_interrupted() {
         "64",
         "--force",
     ];
+    filled(folder.path(), &["flash.img", "--devices", "4"]);
     for millis in 0..400 {
         // A member that was rebuilt to the end is not formatted again.
-        succeeds(folder, &[&["nand", "create", "new.img"][..], &blank].concat());
+        succeeds(
+            folder.path(),
+            &[&["nand", "create", "new.img"][..], &blank].concat(),
+        );
         let mut killed = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .current_dir(folder)
-            .args(["array", "rebuild", replaced, "--member", "2", "--force"])
+            .current_dir(folder.path())
+            .args(["array", "rebuild", REPLACED, "--member", "2", "--force"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -568,15 +570,42 @@ fn a_scrub_ends_a_rebuild_that_was_interrupted() {
         std::thread::sleep(std::time::Duration::from_millis(millis));
         let _ = killed.kill();
         killed.wait().expect("it ended");
-        is_unfinished = rebuild() != Value::Null;
-        if is_unfinished {
-            break;
+        if rebuild_of(folder.path()) != Value::Null {
+            return folder;
         }
     }
-    assert!(is_unfinished, "no rebuild was killed in the middle of it");
-    succeeds(folder, &["ubi", "scrub", replaced]);
-    assert_eq!(rebuild(), Value::Null);
-    assert!(succeeds(folder, &["ubi", "check", replaced]).contains("the members agree"));
+    panic!("no rebuild was killed in the middle of it");
+}
+
+/// Regression: all shares were there, and the new chip was still no member.
+#[test]
+fn a_scrub_ends_a_rebuild_that_was_interrupted() {
+    let folder = array_with_a_killed_rebuild();
+    let folder = folder.path();
+    succeeds(folder, &["ubi", "scrub", REPLACED]);
+    assert_eq!(rebuild_of(folder), Value::Null);
+    assert!(succeeds(folder, &["ubi", "check", REPLACED]).contains("the members agree"));
+}
+
+/// Regression: it was formatted without a question, and with it data that another array may have nowhere else.
+#[test]
+fn a_rebuild_of_another_array_is_not_overwritten_without_force() {
+    let folder = array_with_a_killed_rebuild();
+    let folder = folder.path();
+    let chip = ["--page", "512", "--pages-per-block", "16", "--blocks", "64"];
+    let create = ["nand", "create", "other.img", "--devices", "4"];
+    succeeds(folder, &[&create[..], &chip].concat());
+    succeeds(
+        folder,
+        &["ubi", "format", "other.img", "--devices", "4", "--parity"],
+    );
+    let before = std::fs::read(folder.join("new.img")).expect("a file");
+    let others = "other.img.0,other.img.1,new.img,other.img.3";
+    let error = fails(folder, &["array", "rebuild", others, "--member", "2"]);
+    assert!(error.contains("tgr2-") && error.contains("--force"), "{error}");
+    assert!(std::fs::read(folder.join("new.img")).expect("a file") == before);
+    succeeds(folder, &["array", "rebuild", REPLACED, "--member", "2"]);
+    assert_eq!(rebuild_of(folder), Value::Null);
 }
 
 /// Regression: `--force` formatted it, and until the end of the rebuild a second failure would have lost data.
