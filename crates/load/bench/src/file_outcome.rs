@@ -11,7 +11,7 @@ use crate::spec::{FileSpec, FinalSync};
 use crate::verify::ReadBack;
 use crate::window::WindowOutcome;
 use crate::worker::WorkerOutcome;
-use crate::workload::{Measurement, Outcome, usage_counters};
+use crate::workload::{Measurement, Outcome};
 
 /// The outcome of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -207,8 +207,7 @@ impl Measurement for FileOutcome {
         outcome.complete = self.complete;
         outcome.started_unix_ns = self.started_unix_ns;
         outcome.samples = self.samples()?;
-        outcome.counters = usage_counters(self.processor, self.workers);
-        outcome.counters.extend(self.window.counters.clone());
+        outcome.add_window(&self.window, self.workers);
         outcome.count(counter::LONGEST_WORKER, self.longest_worker_ns);
         if let Some(cached) = self.cache.cached_bytes {
             outcome.count(counter::CACHED_BEFORE, cached);
@@ -220,7 +219,6 @@ impl Measurement for FileOutcome {
             outcome.count("verified_bytes", verified.bytes);
         }
         outcome.fact("cache_state", self.cache);
-        outcome.fact("absent", &self.window.absent);
         let is_warmer = self.cache.is_warmer_than_asked();
         outcome.notes.extend(is_warmer.then(|| self.cache.describe()));
         outcome.leftover(self.leftover.as_ref());

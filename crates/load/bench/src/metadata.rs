@@ -17,7 +17,7 @@ use crate::cache::{self, CacheMethod};
 use crate::data::Content;
 use crate::error::BenchError;
 use crate::file::{elapsed_ns, unix_ns};
-use crate::prepare::check_bytes;
+use crate::prepare::check_room;
 use crate::processor::{ProcessorUse, UsageWindow, WorkerUse};
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
@@ -192,23 +192,8 @@ fn validate(spec: &MetadataSpec) -> Result<(), BenchError> {
             "`warm`, expected `as_is` or `cold` for a metadata workload",
         ));
     }
-    let blocks = u64::from(spec.content_bytes).div_ceil(BLOCK_BYTES);
-    check_bytes(
-        &spec.directory,
-        u64::from(spec.files).saturating_mul(blocks.saturating_mul(BLOCK_BYTES)),
-    )?;
-    let space = rustix::fs::statvfs(&spec.directory)
-        .map_err(|errno| BenchError::io("statvfs", &spec.directory, errno))?;
-    // File systems that allocate inodes on demand report no total.
-    let needed = u64::from(spec.files) + 1;
-    if space.f_files > 0 && needed > space.f_favail {
-        return Err(BenchError::NoInodes {
-            directory: spec.directory.clone(),
-            needed,
-            free: space.f_favail,
-        });
-    }
-    Ok(())
+    let file_bytes = u64::from(spec.content_bytes).next_multiple_of(BLOCK_BYTES);
+    check_room(&spec.directory, u64::from(spec.files), file_bytes)
 }
 
 struct Run<'run> {

@@ -151,6 +151,23 @@ pub fn check_bytes(directory: &Path, bytes: u64) -> Result<(), BenchError> {
     Ok(())
 }
 
+/// Refuses files that would not fit: too few bytes or inodes. File systems that allocate inodes on demand report no
+/// total, and are not checked for them.
+pub fn check_room(directory: &Path, files: u64, file_bytes: u64) -> Result<(), BenchError> {
+    check_bytes(directory, files.saturating_mul(file_bytes))?;
+    let space =
+        rustix::fs::statvfs(directory).map_err(|errno| BenchError::io("statvfs", directory, errno))?;
+    let needed = files + 1;
+    if space.f_files > 0 && needed > space.f_favail {
+        return Err(BenchError::NoInodes {
+            directory: directory.to_owned(),
+            needed,
+            free: space.f_favail,
+        });
+    }
+    Ok(())
+}
+
 /// Creates the files: with content if the workload reads or overwrites it, at full length if it maps them.
 pub fn make_files(
     spec: &FileSpec,

@@ -8,10 +8,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
+use crate::file::{elapsed_ns, unix_ns};
 use crate::start_barrier::StartBarrier;
+use crate::window::{Finished, Running, Window};
 
 /// Interval of progress reports.
 pub const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -30,6 +32,17 @@ pub struct Shared<'run> {
     failed: AtomicBool,
     /// Progress, one counter per thread.
     done: Vec<Counter>,
+}
+
+/// A timed window of threads.
+pub struct TimedThreads<T> {
+    /// Start of the window (wall clock).
+    pub started_unix_ns: u64,
+    /// From the opening of the barrier until the last thread ended.
+    pub elapsed_ns: u64,
+    pub window: Finished,
+    /// Results of the threads, without those of cancelled ones.
+    pub results: Vec<T>,
 }
 
 /// A counter on its own cache line, so that threads do not slow each other down.
@@ -178,6 +191,42 @@ impl<'run> Shared<'run> {
             Some(error) => Err(error),
             None => Ok((state, ended.into_iter().flatten().collect())),
         }
+    }
+
+    /// Like [`Self::run`], in a window that begins when the barrier opens and ends with the last thread. `report` gets
+    /// the time since then, at the beginning, about ten times a second, and at the end.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_timed<W, T>(
+        &self,
+        work: Vec<W>,
+        window: Window,
+        report: impl Fn(u64),
+    ) -> Result<TimedThreads<T>, BenchError>
+    where
+        W: FnOnce() -> Result<Option<T>, BenchError> + Send,
+        T: Send,
+    {
+        let ready = || {
+            report(0);
+            (unix_ns(), window.begin(), Instant::now())
+        };
+        let watch = |(_, _, began): &mut (u64, Running, Instant)| {
+            report(elapsed_ns(*began, Instant::now()));
+            PROGRESS_EVERY
+        };
+        let ((started_unix_ns, running, began), results) =
+            self.run(("bench", STACK_BYTES), work, ready, watch)?;
+        let elapsed_ns = elapsed_ns(began, Instant::now());
+        let window = running.finish();
+        report(elapsed_ns);
+        Ok(TimedThreads {
+            started_unix_ns,
+            elapsed_ns,
+            window,
+            results,
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use crate::error::BenchError;
 use crate::processor::{ProcessorUse, WorkerUse};
 use crate::progress::Progress;
 use crate::spec::FileSpec;
+use crate::window::WindowOutcome;
 
 /// A workload on one target.
 pub trait Workload {
@@ -62,7 +63,7 @@ pub struct Outcome {
     pub started_unix_ns: u64,
     /// The specification with its kind, and facts determined during the run.
     pub workload: Value,
-    /// One sample per kind of operation.
+    /// One sample per kind of operation. The first one represents the run in comparisons.
     pub samples: Vec<Sample>,
     /// Additional counters; the unit is the last word of the name.
     pub counters: BTreeMap<String, f64>,
@@ -97,6 +98,13 @@ impl Outcome {
     /// Adds an integer to the counters.
     pub(crate) fn count(&mut self, name: &str, value: u64) {
         self.counters.insert(name.to_owned(), nearest_f64(value));
+    }
+
+    /// Adds the counters of the window and of the workers, and the reasons of those that are absent.
+    pub(crate) fn add_window(&mut self, window: &WindowOutcome, workers: Option<WorkerUse>) {
+        self.counters.extend(usage_counters(window.processor, workers));
+        self.counters.extend(window.counters.clone());
+        self.fact("absent", &window.absent);
     }
 
     /// Notes why the run's directory could not be removed, if so.

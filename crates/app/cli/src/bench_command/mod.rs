@@ -14,6 +14,7 @@ pub mod summary;
 pub mod terminal;
 pub mod tio;
 pub mod uflip;
+pub mod varmail;
 pub mod workloads;
 
 use anyhow::Result;

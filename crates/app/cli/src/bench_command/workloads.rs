@@ -14,6 +14,7 @@ use super::repeat::BenchCommonArguments;
 use super::sqlite::BenchSqliteArguments;
 use super::tio::BenchTioArguments;
 use super::uflip::BenchUflipArguments;
+use super::varmail::BenchVarmailArguments;
 use crate::Finding;
 use crate::replay::ReplayArguments;
 
@@ -98,6 +99,8 @@ workloads! {
     App(BenchAppArguments),
     /// Probe the internals of a flash device: pages, alignment, locality, and six more micro-benchmarks
     Uflip(BenchUflipArguments),
+    /// Delete, create, append to, sync and read mail files in many threads, like filebench's varmail
+    Varmail(BenchVarmailArguments),
     /// Replay a trace of calls, like `tidegate replay`
     Replay(ReplayArguments),
 }

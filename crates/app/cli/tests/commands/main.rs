@@ -33,3 +33,4 @@ mod ubifs;
 mod ubifs_bench;
 mod ubifs_check;
 mod ubifs_mkfs;
+mod varmail;

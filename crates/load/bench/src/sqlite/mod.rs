@@ -49,7 +49,7 @@ use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::spec::Cache;
-use crate::threads::{PROGRESS_EVERY, STACK_BYTES, Shared};
+use crate::threads::Shared;
 use crate::window::{Finished, Moved, Window, WindowOutcome};
 
 /// Runs an SQLite workload.
@@ -249,22 +249,12 @@ fn measure_in_threads(
         };
         move || worker.run(shared, || shared.wait(), || ())
     });
-    let ready = || {
-        report(spec, shared, progress);
-        (unix_ns(), window.begin())
-    };
-    let watch = |_: &mut _| {
-        report(spec, shared, progress);
-        PROGRESS_EVERY
-    };
-    let ((started_unix_ns, running), workers) =
-        shared.run(("bench", STACK_BYTES), work.collect(), ready, watch)?;
-    let window = running.finish();
-    report(spec, shared, progress);
+    let report = |_| report(spec, shared, progress);
+    let timed = shared.run_timed(work.collect(), window, report)?;
     Ok(Measured {
-        started_unix_ns,
-        workers,
-        window,
+        started_unix_ns: timed.started_unix_ns,
+        workers: timed.results,
+        window: timed.window,
     })
 }
 

@@ -15,7 +15,7 @@ use crate::latencies::LatencyCounter;
 use crate::processor::WorkerUse;
 use crate::progress::Progress;
 use crate::window::WindowOutcome;
-use crate::workload::{Measurement, Outcome, TextForm, Workload, usage_counters};
+use crate::workload::{Measurement, Outcome, TextForm, Workload};
 
 /// Names of this workload's counters; the unit is the last word.
 pub mod counter {
@@ -137,8 +137,7 @@ impl Measurement for SqliteOutcome {
         outcome.complete = self.complete;
         outcome.started_unix_ns = self.started_unix_ns;
         outcome.samples = self.samples()?;
-        outcome.counters = usage_counters(self.window.processor, self.workers);
-        outcome.counters.extend(self.window.counters.clone());
+        outcome.add_window(&self.window, self.workers);
         for (name, value) in [
             (counter::FILE_WRITES, self.file_writes),
             (counter::FILE_WRITTEN, self.file_written_bytes),
@@ -151,7 +150,6 @@ impl Measurement for SqliteOutcome {
         }
         outcome.fact("caches_were_dropped", self.caches_were_dropped);
         outcome.fact("sqlite", &self.library);
-        outcome.fact("absent", &self.window.absent);
         outcome.leftover(self.leftover.as_ref());
         let absent = self
             .window

@@ -43,12 +43,12 @@ fn says(command: &mut Command) -> Option<String> {
 }
 
 /// A mount that ends with the test. `None`, with the reason printed, if this user cannot mount.
-struct Mount {
+pub struct Mount {
     point: tempfile::TempDir,
 }
 
 impl Mount {
-    fn new(arguments: &[&str]) -> Option<Self> {
+    pub fn new(arguments: &[&str]) -> Option<Self> {
         let point = temporary();
         let mounted = says(Command::new("mount").args(arguments).arg(point.path()));
         if mounted.is_none() {
@@ -57,7 +57,7 @@ impl Mount {
         mounted.map(|_| Self { point })
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.point.path()
     }
 }

@@ -12,3 +12,4 @@ mod sqlite_workload;
 mod stopping;
 mod tio;
 mod uflip;
+mod varmail;

@@ -194,6 +194,9 @@ pub fn run_group(
 mod tests {
     use super::*;
 
+    const GLOSSARY: &str = include_str!("../../../../../../docs/reference/glossary.md");
+    const JOBS: &str = include_str!("../../../../../../docs/guide/jobs.md");
+
     fn plan(text: &str) -> Result<Vec<PlannedStep>> {
         let vocabulary = vocabulary();
         let job = Job::parse("j.toml", text, &vocabulary)?;
@@ -208,10 +211,16 @@ mod tests {
     fn every_kind_is_a_subcommand_and_has_its_flags_as_keys() {
         let vocabulary = vocabulary();
         let names: Vec<&str> = vocabulary.kinds.iter().map(|kind| kind.name.as_str()).collect();
-        let known = [
-            "file", "sqlite", "metadata", "postmark", "tio", "app", "uflip", "replay",
-        ];
+        // The pages name every kind.
+        let row = GLOSSARY.lines().find(|line| line.starts_with("| kind |"));
+        let known: Vec<&str> = row.expect("a row").split('`').skip(1).step_by(2).collect();
         assert_eq!(names, known);
+        for name in names {
+            assert!(
+                JOBS.contains(&format!("`{name}`")),
+                "docs/guide/jobs.md lacks {name}"
+            );
+        }
         let file = vocabulary.kind("file").expect("a kind");
         for key in [
             "pattern",

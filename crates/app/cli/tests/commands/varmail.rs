@@ -1,0 +1,199 @@
+//! `tidegate bench varmail` as a program: its calls as strace sees them, its record, and its use in jobs and plans.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use testkit::Need;
+
+const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+const SMALL: [&str; 7] = ["--files", "20", "--threads", "2", "--loops", "7", "--json"];
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn record(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_str(&text(&output.stdout)).expect("one record")
+}
+
+fn sample<'record>(record: &'record Value, kind: &str) -> &'record Value {
+    let samples = record["samples"].as_array().expect("samples");
+    let found = samples.iter().find(|sample| sample["operation"] == kind);
+    found.unwrap_or_else(|| panic!("{kind} is missing: {record}"))
+}
+
+/// A call on a file of the set.
+struct Call {
+    thread: String,
+    name: &'static str,
+    file: String,
+    result: i64,
+}
+
+/// The calls of `strace -f -y`, with those that strace printed in two parts joined.
+fn calls(log: &str) -> Vec<Call> {
+    let mut unfinished = BTreeMap::new();
+    let mut calls = Vec::new();
+    for line in log.lines() {
+        let (thread, call) = line.split_once(' ').expect("a thread and a call");
+        let mut call = call.trim().to_owned();
+        if let Some(start) = call.strip_suffix("<unfinished ...>") {
+            unfinished.insert(thread.to_owned(), start.to_owned());
+            continue;
+        }
+        if call.starts_with("<... ") {
+            let (_, rest) = call.split_once("resumed>").expect("the end of a call");
+            call = unfinished.remove(thread).expect("its start") + rest;
+        }
+        let Some((_, rest)) = call.split_once("/file-") else {
+            continue;
+        };
+        let name = match &call[..call.find('(').expect("a call")] {
+            "openat" if call.contains("O_CREAT|O_EXCL") => "create",
+            "openat" => "open",
+            "read" => "read",
+            "write" => "append",
+            "fsync" => "sync",
+            "close" => "close",
+            "unlink" => "delete",
+            other => panic!("another call on a file of the set: {other}"),
+        };
+        let result = call.rsplit_once("= ").expect("a result").1;
+        let result = result.split(['<', ' ']).next().unwrap_or_default();
+        calls.push(Call {
+            thread: thread.to_owned(),
+            name,
+            file: rest[..7].to_owned(),
+            result: result.parse().expect(&call),
+        });
+    }
+    calls
+}
+
+#[test]
+fn strace_sees_exactly_the_calls_of_the_specification() {
+    if !testkit::needs(&[Need::Program("strace")]) {
+        return;
+    }
+    let (directory, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let log = logs.path().join("log");
+    let traced =
+        "trace=openat,open,creat,read,write,pread64,pwrite64,fsync,fdatasync,close,unlink,rename,ftruncate";
+    let output = Command::new("strace")
+        .args(["-f", "-y", "-qq", "-e", traced, "-e", "signal=none", "-o"])
+        .arg(&log)
+        .args([TIDEGATE, "bench", "varmail"])
+        .arg(directory.path())
+        .arg("--no-history")
+        .args(SMALL)
+        .output()
+        .expect("strace runs");
+    let record = record(&output);
+    let all = calls(&fs::read_to_string(&log).unwrap());
+
+    // The files before the window: 80 % of the set, made by the first thread.
+    let first = all[0].thread.clone();
+    let (prepared, measured): (Vec<_>, Vec<_>) = all.iter().partition(|call| call.thread == first);
+    let made = prepared.iter().filter(|call| call.name == "create").count();
+    assert_eq!(made, 16);
+
+    let threads: BTreeSet<_> = measured.iter().map(|call| &call.thread).collect();
+    assert_eq!(threads.len(), 2);
+    let specified = [
+        "delete", "create", "append", "sync", "close", "open", "read", "append", "sync", "close", "open",
+        "read", "close",
+    ];
+    for thread in threads {
+        let own: Vec<_> = measured.iter().filter(|call| call.thread == *thread).collect();
+        assert_eq!(own.len(), 7 * 13);
+        for once in own.chunks(13) {
+            let names: Vec<_> = once.iter().map(|call| call.name).collect();
+            assert_eq!(names, specified);
+            for visit in [1..5, 5..10, 10..13] {
+                let files: BTreeSet<_> = once[visit].iter().map(|call| &call.file).collect();
+                assert_eq!(
+                    files.len(),
+                    1,
+                    "create or open, and the calls up to close, are on one file"
+                );
+            }
+        }
+    }
+
+    // Never more files than the set; sizes are those of the appends, and every read is whole.
+    let mut sizes = BTreeMap::new();
+    for call in &all {
+        assert!(call.result >= 0, "{} of {} failed", call.name, call.file);
+        match call.name {
+            "create" => assert_eq!(sizes.insert(&call.file, 0), None, "{}", call.file),
+            "delete" => assert!(sizes.remove(&call.file).is_some(), "{}", call.file),
+            "append" => *sizes.get_mut(&call.file).expect("it exists") += call.result,
+            "read" => assert_eq!(sizes[&call.file], call.result, "{}", call.file),
+            _ => {}
+        }
+        assert!(sizes.len() <= 20);
+    }
+
+    for kind in ["delete", "create", "append", "sync", "close", "open", "read"] {
+        let seen: Vec<_> = measured.iter().filter(|call| call.name == kind).collect();
+        assert_eq!(sample(&record, kind)["operations_count"], seen.len(), "{kind}");
+        if ["append", "read"].contains(&kind) {
+            let bytes: i64 = seen.iter().map(|call| call.result).sum();
+            assert_eq!(sample(&record, kind)["bytes"], bytes, "{kind}");
+        }
+    }
+    assert_eq!(record["counters"]["operations_count"], 182.0);
+}
+
+#[test]
+fn it_is_a_step_of_a_job_and_the_workload_of_a_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(TIDEGATE);
+        command
+            .args(words)
+            .current_dir(folder.path())
+            .env("TIDEGATE_HISTORY", "off");
+        command.output().expect("the program can be started")
+    };
+    let job = "name = \"mail\"\n[[step]]\nkind = \"varmail\"\nfiles = 20\nthreads = 2\nloops = 3\nmean-size = \"4k\"\nappend = \"1k\"\n";
+    fs::write(folder.path().join("job.toml"), job).unwrap();
+    let ran = record(&run(&["bench", "run", "job.toml", ".", "--json"]));
+    assert_eq!(ran["workload"]["kind"], "varmail");
+    assert_eq!(ran["workload"]["mean_bytes"], 4096);
+    assert_eq!(sample(&ran, "delete")["operations_count"], 6);
+
+    let plan = format!(
+        "name = \"mail\"\n[environment]\ndevice = \"directory:{}\"\n[workload]\nkind = \"varmail\"\nfiles = \"20\"\n\
+         [axes]\nworkload.threads = [\"1\", \"2\"]\n",
+        folder.path().display()
+    );
+    fs::write(folder.path().join("plan.toml"), &plan).unwrap();
+    let checked = run(&["study", "check", "plan.toml"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    assert!(
+        text(&checked.stdout).contains("2 cells"),
+        "{}",
+        text(&checked.stdout)
+    );
+    fs::write(
+        folder.path().join("plan.toml"),
+        plan.replace("threads", "transactions"),
+    )
+    .unwrap();
+    let refused = text(&run(&["study", "check", "plan.toml"]).stderr);
+    assert!(
+        refused.contains("workload: unexpected argument '--transactions'"),
+        "{refused}"
+    );
+
+    let summary = run(&[&["bench", "varmail", "."][..], &SMALL[..6]].concat());
+    let shown = text(&summary.stdout);
+    assert!(
+        shown.contains("182 operations, ") && shown.contains("p99.9"),
+        "{shown}"
+    );
+}

@@ -1,0 +1,154 @@
+//! The frame of a workload whose threads repeat the same calls on files of their own, until a time or a number of
+//! loops is over.
+//!
+//! The timed window begins when the files of all threads are made and synced. A loop that has begun is completed; the
+//! window ends with the last one. A stopped run ends in the same way.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use results::{TimedWindow, nearest_f64};
+use serde::Serialize;
+
+use crate::error::BenchError;
+use crate::file::elapsed_ns;
+use crate::file_calls::{FileCalls, Kinds};
+use crate::file_set::FileSet;
+use crate::prepare::check_room;
+use crate::processor::WorkerUse;
+use crate::progress::{Phase, Progress};
+use crate::scratch::Scratch;
+use crate::threads::Shared;
+use crate::window::{CountCalls, Moved, Window};
+use crate::workload::Outcome;
+
+/// Most threads: each has buffers of its own.
+const THREADS_MAX: u64 = 1024;
+
+/// Most files of a set.
+const FILES_MAX: u64 = 10_000_000;
+
+/// Largest mean size and largest append.
+const SIZE_BYTES_MAX: u64 = 64 << 20;
+
+/// Threads, their files, and the end of their loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Loops {
+    /// Number of threads.
+    pub threads: u32,
+    /// Files in the set, at least one for each thread; 80 % of each thread's share exist at the start.
+    pub files: u32,
+    /// Mean size of the files that exist at the start.
+    pub mean_bytes: u64,
+    /// Largest append.
+    pub append_bytes: u64,
+    /// No loop starts later than this.
+    pub run_ns: u64,
+    /// Most loops of each thread; `None` for no limit.
+    pub loops: Option<u64>,
+}
+
+impl Loops {
+    /// Runs the threads in a directory inside `parent`, and adds the results to `outcome`. `once` is one loop of a
+    /// thread.
+    pub(crate) fn run(
+        &self,
+        mut outcome: Outcome,
+        parent: &Path,
+        once: impl Fn(&mut FileCalls, &mut FileSet) -> Result<(), BenchError> + Sync,
+        seed: u64,
+        progress: &dyn Progress,
+        stop: &AtomicBool,
+    ) -> Result<Outcome, BenchError> {
+        let (threads, once) = (u64::from(self.threads), &once);
+        self.check()?;
+        let file_bytes = self.mean_bytes.max(self.append_bytes).next_multiple_of(4096);
+        check_room(parent, u64::from(self.files), file_bytes)?;
+        let scratch = Scratch::create(parent)?;
+        let shared = &Shared::new(usize::try_from(self.threads).expect("checked to be few"), stop);
+        let append_bytes = usize::try_from(self.append_bytes).expect("checked to be at most 64 MiB");
+        let mut work = Vec::new();
+        for thread in 0..self.threads {
+            progress.advance(Phase::Prepare, u64::from(thread), threads);
+            let mut calls = FileCalls::new(seed ^ u64::from(thread), append_bytes);
+            let mut set = FileSet::prepared(self, thread, scratch.path(), seed, &mut calls)?;
+            calls.kinds.clear();
+            work.push(move || self.repeat(calls, thread, shared, |calls| once(calls, &mut set)));
+        }
+        let synced = File::open(scratch.path()).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
+        synced.map_err(|error| BenchError::io("syncfs", scratch.path(), error))?;
+        let window = Window::prepare(parent, CountCalls::No);
+        let timed = shared.run_timed(work, window, |elapsed_ns| match self.loops {
+            Some(loops) => progress.advance(Phase::Measure, shared.done(), loops.saturating_mul(threads)),
+            None => progress.advance(Phase::Measure, elapsed_ns.min(self.run_ns), self.run_ns),
+        })?;
+        outcome.complete = !stop.load(Ordering::Relaxed);
+        outcome.started_unix_ns = timed.started_unix_ns;
+        let mut all = Kinds::new();
+        for (kind, done) in timed.results.iter().flat_map(|(kinds, _)| kinds) {
+            all.entry(kind).or_default().merge(done);
+        }
+        for (kind, done) in &all {
+            let sample = done.sample(kind, TimedWindow::of(timed.elapsed_ns))?;
+            outcome.samples.push(sample);
+        }
+        let bytes = |kind| all.get(kind).map_or(0, |done| done.bytes);
+        let moved = Moved {
+            read_bytes: bytes("read"),
+            written_bytes: bytes("append"),
+        };
+        let uses = timed.results.iter().filter_map(|(_, used)| *used);
+        outcome.add_window(&timed.window.outcome(moved), uses.reduce(WorkerUse::plus));
+        let count = all.values().map(|done| done.count).sum();
+        let per_s = nearest_f64(count) / Duration::from_nanos(timed.elapsed_ns).as_secs_f64();
+        outcome.count("loops_count", shared.done());
+        outcome.count("operations_count", count);
+        outcome.counters.insert("operations_per_s".to_owned(), per_s);
+        outcome.text = format!("{count} operations, {per_s:.1} per second\n");
+        outcome.fact("seed", seed);
+        outcome.leftover(scratch.remove().as_ref());
+        Ok(outcome)
+    }
+
+    /// A thread's loops.
+    fn repeat(
+        &self,
+        mut calls: FileCalls,
+        thread: u32,
+        shared: &Shared<'_>,
+        mut once: impl FnMut(&mut FileCalls) -> Result<(), BenchError>,
+    ) -> Result<Option<(Kinds, Option<WorkerUse>)>, BenchError> {
+        if !shared.wait() {
+            return Ok(None);
+        }
+        let (began, used) = (Instant::now(), WorkerUse::of_this_thread());
+        for number in 1..=self.loops.unwrap_or(u64::MAX) {
+            if shared.is_over() || elapsed_ns(began, Instant::now()) >= self.run_ns {
+                break;
+            }
+            once(&mut calls)?;
+            shared.done_by(thread).store(number, Ordering::Relaxed);
+        }
+        Ok(Some((calls.kinds, WorkerUse::of_this_thread_since(used))))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        let threads = u64::from(self.threads);
+        for (field, value, low, high) in [
+            ("threads", threads, 1, THREADS_MAX),
+            ("files", u64::from(self.files), threads, FILES_MAX),
+            ("mean size", self.mean_bytes, 1, SIZE_BYTES_MAX),
+            ("append", self.append_bytes, 1, SIZE_BYTES_MAX),
+            ("runtime in ns", self.run_ns, 1, u64::MAX),
+            ("loops", self.loops.unwrap_or(u64::MAX), 1, u64::MAX),
+        ] {
+            if !(low..=high).contains(&value) {
+                let problem = format!("{value}, expected {low} to {high}");
+                return Err(BenchError::spec(field, problem));
+            }
+        }
+        Ok(())
+    }
+}
