@@ -398,6 +398,10 @@ fn a_bad_row_of_msr_cambridge_is_told_by_its_column() {
         ),
         (
             "128166372003061629,hm,0,Read,0,512,26,7",
+            "seven columns: `Timestamp,Hostname",
+        ),
+        (
+            "128166372003061629,hm,0,Read,0,512,-26",
             "ticks of 100 ns in ResponseTime",
         ),
         (
@@ -414,6 +418,111 @@ fn a_bad_row_of_msr_cambridge_is_told_by_its_column() {
     let mut lenient = source(&text, SKIP).unwrap();
     assert_eq!(read_all(&mut *lenient).unwrap().requests.len(), 3);
     assert_eq!(lenient.skipped().unwrap().count, 1);
+}
+
+/// The first rows of the published schema's form, of two disks.
+const ALIBABA: &str = "\
+419,W,8792731648,16384,1577808000000626
+725,R,126703644672,4096,1577808000001876
+419,R,0,512,1577808000001876
+";
+
+#[test]
+fn rows_of_alibaba_are_requests_of_virtual_disks() {
+    let trace = read(ALIBABA);
+    let seen: Vec<_> = trace
+        .requests
+        .iter()
+        .map(|request| {
+            (
+                request.device.minor,
+                request.operation,
+                request.sector,
+                request.bytes,
+                times(request),
+            )
+        })
+        .collect();
+    let at = |ns| [Some(ns), None, None, None];
+    assert_eq!(
+        seen,
+        [
+            (419, Operation::Write, 17_173_304, 16_384, at(0)),
+            (725, Operation::Read, 247_468_056, 4096, at(1_250_000)),
+            (419, Operation::Read, 0, 512, at(1_250_000)),
+        ]
+    );
+    let devices = trace.header.devices.iter();
+    let names: Vec<_> = devices.map(|device| device.name.as_str()).collect();
+    assert_eq!(names, ["disk-419", "disk-725"]);
+    // 2019-12-31 16:00:00.000626 UTC, which is 2020-01-01 in Beijing.
+    assert_eq!(trace.header.start_realtime_ns, Some(1_577_808_000_000_626_000));
+    limitation(&trace, "latencies");
+    let with_header = format!("device_id,opcode,offset,length,timestamp\n{ALIBABA}");
+    assert_eq!(read(&with_header).requests, trace.requests);
+}
+
+#[test]
+fn a_bad_row_of_alibaba_is_told_by_its_column() {
+    for (row, expected) in [
+        ("419,W,0,512", "five columns: `device_id,opcode"),
+        (
+            "419,W,0,512,1577808000000626,7",
+            "five columns: `device_id,opcode",
+        ),
+        (
+            "-1,W,0,512,1577808000000626",
+            "a number below 1048576 in device_id",
+        ),
+        (
+            "1048576,W,0,512,1577808000000626",
+            "a number below 1048576 in device_id",
+        ),
+        ("419,w,0,512,1577808000000626", "`R` or `W` in opcode"),
+        (
+            "419,W,100,512,1577808000000626",
+            "bytes in offset, a multiple of 512",
+        ),
+        ("419,W,0,0,1577808000000626", "bytes in length, a multiple of 512"),
+        (
+            "419,W,0,513,1577808000000626",
+            "bytes in length, a multiple of 512",
+        ),
+        ("419,W,0,512,1577808000.5", "microseconds since 1970 in timestamp"),
+        (
+            "419,W,0,512,18446744073709552",
+            "microseconds since 1970 in timestamp",
+        ),
+        (
+            "419,W,18446744073709551104,512,1577808000000626",
+            "a place that a device can have",
+        ),
+    ] {
+        let error = read_all(&mut *source(&format!("{ALIBABA}{row}\n"), REFUSE).unwrap()).unwrap_err();
+        let told = format!("x.txt, line 4: expected {expected}");
+        assert!(error.to_string().starts_with(&told), "{error}");
+        assert!(error.to_string().contains(&format!("found `{row}`")), "{error}");
+    }
+}
+
+#[test]
+fn rows_of_other_csv_files_are_not_those_of_alibaba() {
+    let detected = |text: &str| detect(text.as_bytes());
+    assert_eq!(detected(ALIBABA), Some(Format::Alibaba));
+    assert_eq!(detected(MSR), Some(Format::Msr));
+    let pixel = "proces,device,rw_flag,sector,size,timestamp\na-7,8388608,R,512,1,44186.5\n";
+    assert_eq!(detected(pixel), Some(Format::PixelCsv));
+    // A name with a comma is a column more, with numbers in all the others too.
+    assert_eq!(detected("1,2-7,8388608,R,512,1,44186\n"), Some(Format::PixelCsv));
+    for foreign in [
+        "1538323200,12910952,128,0,1063",
+        "time,op,offset,size,disk",
+        "419,R,0,512",
+        "419,1,0,512,1577808000000626",
+        "419;R;0;512;1577808000000626",
+    ] {
+        assert_eq!(detected(foreign), None, "{foreign}");
+    }
 }
 
 #[test]
@@ -667,6 +776,7 @@ fn no_reader_panics_on_anything() {
         MOST,
         FTRACE,
         MSR,
+        ALIBABA,
         "fio version 3 iolog\n0 a write 0 512\n",
     ];
     for (number, text) in samples.iter().enumerate() {

@@ -37,6 +37,9 @@ const BIOTRACER: &str = "4220896\t\t8\t\t4096\t\t5\t\t1398406382.756832267\t\t13
 const MSR: &str = "128166372003061629,hm,0,Write,7014912,4096,26\r
 128166372016382155,hm,1,Read,1074696192,65536,11362\r
 ";
+const ALIBABA: &str = "419,W,8792731648,16384,1577808000000626
+725,R,126703644672,4096,1577808000001876
+";
 const PIXEL: &str = "proces,device,rw_flag,sector,size,timestamp\r
 kworker/0:0H-5,8388608,R,47866368,16,44186.02139\r
 a,b-c-7,8388608,R,1,1,44186.5\r
@@ -73,6 +76,7 @@ pub fn decoders() -> Vec<Decoder<'static>> {
         block_trace("biotracer", Format::Biotracer, Kind::Text, BIOTRACER.into()),
         block_trace("pixel csv", Format::PixelCsv, Kind::Text, PIXEL.into()),
         block_trace("msr csv", Format::Msr, Kind::Text, MSR.into()),
+        block_trace("alibaba csv", Format::Alibaba, Kind::Text, ALIBABA.into()),
         call_trace("strace", calls::Format::Strace, STRACE),
         call_trace("mobibench script", calls::Format::Mobigen, MOBIGEN),
         call_trace("fio i/o log 2", calls::Format::FioIolog, IOLOG_2),

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use results::words::expected;
 
+use super::alibaba::AlibabaParser;
 use super::biotracer::BiotracerParser;
 use super::blkparse::BlkparseParser;
 use super::blktrace::BlktraceSource;
@@ -74,6 +75,7 @@ formats! {
         Most "most" "text of MOST" MostParser,
         Biotracer "biotracer" "eight columns of BIOTracer" BiotracerParser,
         Msr "msr" "CSV of the MSR Cambridge traces" MsrParser,
+        Alibaba "alibaba" "CSV of the Alibaba Cloud block traces" AlibabaParser,
         PixelCsv "pixel-csv" "CSV of the Pixel traces" PixelCsvParser,
         Ftrace "ftrace" "text of ftrace, trace-cmd report or perf script" FtraceParser,
     }

@@ -4,6 +4,7 @@
 //! steps into requests. The header's limitations list the information that a source lacks, and lines that could not be
 //! parsed are counted and shown.
 
+mod alibaba;
 mod assembly;
 mod biotracer;
 pub(crate) mod blkparse;

@@ -9,7 +9,7 @@ use results::block_trace::{DeviceNumber, Operation, Request, TracedDevice};
 
 use super::assembly::Assembly;
 use super::clock::{Clock, digits};
-use super::text_source::{Expected, LineParser};
+use super::text_source::{Expected, LineParser, columns, sector_bytes};
 
 const HEADER: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime";
 
@@ -95,19 +95,9 @@ struct Row<'line> {
 }
 
 fn row(line: &str) -> Result<Row<'_>, Expected> {
-    let mut columns = line.trim_ascii().splitn(7, ',').map(str::trim_ascii);
-    let mut column = || columns.next().ok_or(Expected(MsrParser::LINE));
-    let [issued, host, disk, kind, offset, bytes, response] = [
-        column()?,
-        column()?,
-        column()?,
-        column()?,
-        column()?,
-        column()?,
-        column()?,
-    ];
+    let [issued, host, disk, kind, offset, bytes, response] =
+        columns(line).ok_or(Expected(MsrParser::LINE))?;
     let nanoseconds = |ticks: &str| digits(ticks)?.checked_mul(100);
-    let sectors = |bytes: &str| digits(bytes).filter(|bytes| bytes.is_multiple_of(512));
     Ok(Row {
         issued_ns: nanoseconds(issued).ok_or(Expected("Timestamp in ticks of 100 ns since 1601"))?,
         host,
@@ -119,8 +109,8 @@ fn row(line: &str) -> Result<Row<'_>, Expected> {
             "Write" => Operation::Write,
             _ => return Err(Expected("`Read` or `Write` in Type")),
         },
-        offset: sectors(offset).ok_or(Expected("bytes in Offset, a multiple of 512"))?,
-        bytes: sectors(bytes)
+        offset: sector_bytes(offset).ok_or(Expected("bytes in Offset, a multiple of 512"))?,
+        bytes: sector_bytes(bytes)
             .filter(|bytes| *bytes > 0)
             .ok_or(Expected("bytes in Size, a multiple of 512"))?,
         response_ns: nanoseconds(response).ok_or(Expected("ticks of 100 ns in ResponseTime"))?,

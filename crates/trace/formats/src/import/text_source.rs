@@ -3,6 +3,7 @@
 use results::block_trace::TraceHeader;
 
 use super::assembly::{Assembly, Impossible};
+use super::clock::digits;
 use super::lines::{BadLines, Lines, Skipped, SkippedPlace};
 use crate::error::ReadError;
 use crate::stream::{TraceItem, TraceSource};
@@ -33,6 +34,21 @@ pub trait LineParser: Default {
 
     /// Adds the limitations of the format to the header.
     fn end(&mut self, assembly: &mut Assembly);
+}
+
+/// The columns of a row of CSV without the spaces around them; `None` if it has more or fewer.
+pub fn columns<const COUNT: usize>(line: &str) -> Option<[&str; COUNT]> {
+    let mut found = line.split(',').map(str::trim_ascii);
+    let mut columns = [""; COUNT];
+    for column in &mut columns {
+        *column = found.next()?;
+    }
+    found.next().is_none().then_some(columns)
+}
+
+/// A number of bytes that is a whole number of sectors.
+pub fn sector_bytes(text: &str) -> Option<u64> {
+    digits(text).filter(|bytes| bytes.is_multiple_of(512))
 }
 
 /// A source that reads a text file.
