@@ -74,7 +74,9 @@ fn a_hangup_ends_a_study_as_an_interrupt_does() {
         plan.replace("size = \"1m\"", "size = \"512m\""),
     )
     .unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    // Under nohup the tests ignore the signal, and so would the study.
+    let mut child = Command::new("env")
+        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_tidegate")])
         .args(["study", "run", "plan.toml", "-d", "s"])
         .current_dir(place)
         .stdout(Stdio::null())

@@ -60,7 +60,7 @@ fn names_of_formats_are_read_back() {
     assert_eq!(
         message,
         "`tar` is none of calls, mobigen, strace, fio-iolog, blkparse, block-trace, blktrace, jsonl, most, biotracer, \
-         msr, pixel-csv, ftrace"
+         msr, alibaba, pixel-csv, ftrace"
     );
 }
 
