@@ -162,6 +162,15 @@ pub enum What {
         /// Whether they had content, as far as known: the user of a dynamic volume may have unmapped them.
         loses_data: bool,
     },
+    /// LEBs with numbers, or of volumes with a number of LEBs, that no chip of about the dump's size has.
+    FarLebs {
+        /// First LEB.
+        first: Leb,
+        /// Number of LEBs.
+        lebs: usize,
+        /// Numbers below this one are possible.
+        limit: u32,
+    },
     /// The volume table lists a volume that has no LEB.
     NoLebs {
         /// Whether it may have had content.
@@ -213,6 +222,7 @@ impl What {
             | Self::TableRecord(_)
             | Self::UpdateMarker
             | Self::MissingLebs { loses_data: true, .. }
+            | Self::FarLebs { .. }
             | Self::NoLebs { loses_data: true }
             | Self::NoEcc { is_given: true, .. }
             | Self::Uncorrectable { loses_data: true, .. }
@@ -269,6 +279,7 @@ impl What {
             Self::SameSequence { .. } => "same-sequence",
             Self::UpdateMarker => "update-marker",
             Self::MissingLebs { .. } => "missing-lebs",
+            Self::FarLebs { .. } => "far-lebs",
             Self::NoLebs { .. } => "no-lebs",
             Self::StaticCrc { .. } => "static-crc",
             Self::LostBud { .. } => "lost-bud",
@@ -412,6 +423,11 @@ impl fmt::Display for What {
             ),
             Self::UpdateMarker => out.write_str(
                 "an update was not completed: its content may be neither the old one nor the new one",
+            ),
+            Self::FarLebs { first, lebs, limit } => write!(
+                out,
+                "{} left out, the first is {first}: their headers need a chip of more than {limit} blocks, many times this dump",
+                counted(*lebs, "LEB")
             ),
             Self::MissingLebs {
                 first,

@@ -492,7 +492,14 @@ fn volumes(
     for (number, record) in (0..).zip(&tables.records) {
         let lebs = by_volume.remove(&number).unwrap_or_default();
         match record {
-            Some(record) => volumes.push(Volume::new(dump, shape, number, Some(record.clone()), lebs)),
+            Some(record) => volumes.push(Volume::new(
+                dump,
+                shape,
+                number,
+                Some(record.clone()),
+                lebs,
+                blocks.len(),
+            )),
             None if lebs.is_empty() => {}
             None if tables.is_unlisted(number) => {
                 let blocks = lebs.values().map(Vec::len).sum();
@@ -508,7 +515,7 @@ fn volumes(
                     },
                 ));
             }
-            None => volumes.push(Volume::new(dump, shape, number, None, lebs)),
+            None => volumes.push(Volume::new(dump, shape, number, None, lebs, blocks.len())),
         }
     }
     volumes

@@ -1,6 +1,6 @@
 //! A volume of a partition: the block of each LEB, and readers of its content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -23,6 +23,11 @@ pub(crate) struct Claim {
     pub at: i64,
     pub vid: VidHeader,
 }
+
+/// A dump may be a small part of a chip. LEBs with numbers above this many times its blocks and above the
+/// least number are damaged or forged: a volume is written up to its last LEB, and one such number would fill the disk.
+const CHIP_TIMES_DUMP: u32 = 8;
+const LEBS_LEAST: u32 = 1024;
 
 /// The claims of a volume, by LEB.
 pub(crate) type Claims = BTreeMap<u32, Vec<Claim>>;
@@ -69,9 +74,30 @@ impl Volume {
         shape: &Shape,
         number: u32,
         record: Option<VolumeRecord>,
-        claims: Claims,
+        mut claims: Claims,
+        dump_blocks: usize,
     ) -> Self {
         let mut findings = Vec::new();
+        let reserved = record.as_ref().map_or(0, |record| record.reserved_pebs);
+        let limit = u32::try_from(dump_blocks)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(CHIP_TIMES_DUMP)
+            .max(LEBS_LEAST)
+            .max(reserved);
+        let is_far = |claim: &Claim| claim.vid.leb >= limit || claim.vid.used_lebs > limit;
+        let far = claims.values().flatten().filter(|claim| is_far(claim));
+        let far: BTreeSet<u32> = far.map(|claim| claim.vid.leb).collect();
+        if let Some(first) = far.first() {
+            let what = What::FarLebs {
+                first: Leb(*first),
+                lebs: far.len(),
+                limit,
+            };
+            findings.push(Finding::new(None, what));
+            claims
+                .values_mut()
+                .for_each(|claims| claims.retain(|claim| !is_far(claim)));
+        }
         let mut blocks = BTreeMap::new();
         for (leb, mut claims) in claims {
             if let Some(chosen) = choose(dump, shape, Leb(leb), &mut claims, &mut findings) {

@@ -401,6 +401,54 @@ fn damaged_and_forged_dumps_never_panic_and_never_grow() {
     }
 }
 
+#[test]
+fn numbers_of_lebs_beyond_any_chip_are_told_and_fill_no_disk() {
+    let contents = [&[1; 20_000][..], &[2; 20_000][..]];
+    let whole = ubi(7, 512, contents);
+    for (volume, leb, used_lebs) in [(3, 120_000, 0), (0, 1, 0x7FFF_FFFF), (5, 0x7FFF_FFFE, 0)] {
+        let mut dump = whole.clone();
+        // One block more, behind the others, with the EC header of the first one.
+        let block = dump[..BLOCK].to_vec();
+        let at = dump.len();
+        dump.extend_from_slice(&block);
+        let header = ubi::format::VidHeader {
+            kind: match used_lebs {
+                0 => VolumeKind::Dynamic,
+                _ => VolumeKind::Static,
+            },
+            copied: false,
+            compatibility: ubi::format::Compatibility::None,
+            volume,
+            leb,
+            data_size: if used_lebs == 0 { 0 } else { 7168 },
+            used_lebs,
+            data_padding: 0,
+            data_crc: 0,
+            sequence_number: 1000,
+            generation: 0,
+        };
+        let header = header.encode();
+        dump[at + 512..at + 512 + header.len()].copy_from_slice(&header);
+        let survey = surveyed(&dump);
+        let [partition] = partitions(&survey)[..] else {
+            panic!("{:?}", partitions(&survey));
+        };
+        let far = partition.volumes.iter().flat_map(|volume| &volume.findings);
+        let far: Vec<&What> = far
+            .map(|finding| &finding.what)
+            .filter(|what| matches!(what, What::FarLebs { lebs: 1, .. }))
+            .collect();
+        assert_eq!(far.len(), usize::from(volume != 5), "volume {volume}: {far:?}");
+        let longest = partition
+            .volumes
+            .iter()
+            .map(|volume| volume.stream().length_bytes());
+        assert!(longest.max() < Some(1 << 20));
+        assert_eq!(content(partition, "static"), contents[0]);
+        assert_eq!(content(partition, "dynamic")[..20_000], *contents[1]);
+    }
+}
+
 fn forge(random: &mut Prng, dump: &mut [u8]) {
     use ubi::format::{Compatibility, VidHeader};
     let any = |random: &mut Prng| {
