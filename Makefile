@@ -6,6 +6,7 @@ CARGO   ?= cargo
 OUT     ?= out
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARY   = $(TARGET)/release/tidegate
+PROGRAMS = tidegate tidegate-analysis tidegate-ui
 UBIREADER = extract_files extract_images display_info list_files utils_info
 
 .PHONY: all build build-all demo study test test-full bench bench-agreement firmware-check wheel wheel-check install uninstall clean setup
@@ -18,9 +19,10 @@ setup:
 build: setup
 	@. scripts/cargo_path.sh; $(CARGO) build --release -p cli
 
-# Also tidegate-analysis (tidegate trace report, query, compare, apps): DataFusion takes as long as everything else.
+# Also tidegate-ui (tidegate ui) and tidegate-analysis (tidegate trace report, query, compare, apps): DataFusion takes as
+# long as everything else.
 build-all: setup
-	@. scripts/cargo_path.sh; $(CARGO) build --release -p cli -p analysis-cli
+	@. scripts/cargo_path.sh; $(CARGO) build --release -p cli -p ui -p analysis-cli
 
 # The paper's ladder on this machine, in under two minutes: a table and $(OUT)/demo.html.
 demo: build
@@ -73,7 +75,7 @@ wheel-check:
 
 install: build-all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)/sbin
-	install -m 0755 $(BINARY) $(BINARY)-analysis $(DESTDIR)$(PREFIX)/bin
+	install -m 0755 $(PROGRAMS:%=$(TARGET)/release/%) $(DESTDIR)$(PREFIX)/bin
 	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -88,7 +90,7 @@ install: build-all
 	ln -sf $(PREFIX)/bin/tidegate $(DESTDIR)/sbin/mount.fuse.tidegate
 
 uninstall:
-	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(DESTDIR)$(PREFIX)/bin/tidegate $(DESTDIR)$(PREFIX)/bin/tidegate-analysis \
+	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(PROGRAMS:%=$(DESTDIR)$(PREFIX)/bin/%) \
 		$(DESTDIR)$(PREFIX)/bin/mobibench $(UBIREADER:%=$(DESTDIR)$(PREFIX)/bin/ubireader_%) \
 		$(DESTDIR)$(PREFIX)/share/man/man1/tidegate.1 $(DESTDIR)$(PREFIX)/share/man/man1/tidegate-*.1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate \

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use fuse::{Coherence, Opens, Switch};
 use programs::command_line::one_of;
 use programs::terminal::WidthArguments;
+use programs::ui_arguments::UiArguments;
 
 use crate::array_command::ArrayCommand;
 use crate::bench_command::BenchArguments;
@@ -26,7 +27,6 @@ use crate::trace_command::TraceCommand;
 use crate::ubi_command::UbiCommand;
 use crate::ubifs_command::UbifsCommand;
 use crate::ubireader::Tool;
-use crate::ui_command::UiArguments;
 use crate::unpack::UnpackArguments;
 
 /// The storage stack of a device with embedded flash, in user space: run it, load it, trace it, tune it.

@@ -38,7 +38,6 @@ mod trace_command;
 mod ubi_command;
 mod ubifs_command;
 mod ubireader;
-mod ui_command;
 mod unmount;
 mod unpack;
 
@@ -48,7 +47,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::CommandFactory;
 // Imported for the modules below, which use them as `crate::...`.
-use programs::{Finding, command_line, log, loop_disk, output, private_folder, quantity};
+use programs::{Finding, command_line, log, loop_disk, output, parts, private_folder, quantity};
 
 use crate::arguments::{Arguments, Command};
 
@@ -89,7 +88,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Study(command) => return study_command::run(command),
         Command::Demo(arguments) => return demo::run(arguments),
         Command::Mobibench(arguments) => return mobibench::run(arguments, words.len()),
-        Command::Ui(arguments) => return ui_command::run(arguments),
+        Command::Ui(_) => return parts::UI.execute("ui", words),
         Command::Completions(arguments) => manual::print_completions(arguments)?,
         Command::Man(arguments) => manual::write_man_pages(arguments)?,
     }

@@ -1,7 +1,7 @@
 //! The web page of `tidegate ui`: three tabs (Measure, Settings, History), served only on loopback.
 //!
 //! Runs are child processes of the program named in [`Options`], one at a time; this crate measures nothing itself
-//! and knows workloads only by their arguments ([`plan`]). It prints nothing.
+//! and knows workloads only by their arguments ([`plan`]). It prints nothing: the program `tidegate-ui` does.
 //!
 //! Invariants:
 //! - Every request must have the token of this server in its path and a loopback name in `Host` ([`guard`]): a page

@@ -22,7 +22,7 @@ use crate::settings::SettingsFile;
 pub struct Options {
     /// A loopback address; port 0 picks a free port.
     pub listen: SocketAddr,
-    /// The program that measures: this executable.
+    /// The program that measures: `tidegate`.
     pub program: PathBuf,
     /// File of the history; `None` disables the history.
     pub history: Option<PathBuf>,

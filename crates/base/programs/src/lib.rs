@@ -1,5 +1,5 @@
-//! Shared parts of `tidegate` and `tidegate-analysis`: exit codes, messages and output, sizes and durations in option
-//! syntax, signals, temporary folders, and disks for measurements.
+//! Shared parts of `tidegate`, `tidegate-analysis` and `tidegate-ui`: exit codes, messages and output, sizes and durations
+//! in option syntax, signals, temporary folders, and disks for measurements.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -9,12 +9,14 @@ pub mod file_system_kind;
 pub mod log;
 pub mod loop_disk;
 pub mod output;
+pub mod parts;
 pub mod private_folder;
 pub mod quantity;
 pub mod small_text;
 pub mod terminal;
+pub mod ui_arguments;
+pub mod user_files;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -77,13 +79,6 @@ pub fn own_arguments() -> Vec<String> {
     words
         .map(|word| results::shown::from_bytes(word.as_encoded_bytes()).into_owned())
         .collect()
-}
-
-/// The path of another program of this project: beside this one, otherwise its name for a search in PATH.
-pub fn program_beside(name: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("this program's own file can't be found")?;
-    let beside = own.with_file_name(name);
-    Ok(if beside.is_file() { beside } else { name.into() })
 }
 
 #[cfg(test)]

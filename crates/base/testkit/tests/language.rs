@@ -197,9 +197,10 @@ fn messages(text: &str) -> Vec<(usize, String)> {
 }
 
 /// Folders with programs, whose messages are text for people.
-const PROGRAMS: [&str; 3] = [
+const PROGRAMS: [&str; 4] = [
     "crates/app/cli/src",
     "crates/app/analysis-cli/src",
+    "crates/app/ui/src",
     "crates/base/programs/src",
 ];
 

@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use programs::analysis_arguments::TraceAppsArguments;
 use programs::file_system_kind::FileSystemKind;
 use programs::loop_disk::{LoopDisk, WorkFolder};
-use programs::{Finding, output, program_beside, stop_on_signals};
+use programs::{Finding, output, parts, stop_on_signals};
 use results::block_trace::TraceHeader;
 
 use self::figure::Cell;
@@ -135,7 +135,7 @@ fn record(
     trace: &Path,
     records: &Path,
 ) -> Result<()> {
-    let binary = program_beside("tidegate")?;
+    let binary = parts::core()?;
     let mut command = Command::new(&binary);
     command.args(["trace", "record", "-d"]).arg(&bed.device);
     // At real speed the trace covers the application's minute, as the paper's does: data that is dirty at its end is

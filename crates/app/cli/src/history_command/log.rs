@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use programs::user_files::history_file;
 use runner::HistorySink;
-
-use super::location::location;
 
 /// Flags of storing a run.
 #[derive(Args, Clone, Debug, Default)]
@@ -24,7 +23,7 @@ impl StoreArguments {
     pub fn sink(&self) -> HistorySink {
         let path = match self.no_history {
             true => None,
-            false => location(self.history.as_deref()),
+            false => history_file(self.history.as_deref()),
         };
         HistorySink::new(path)
     }

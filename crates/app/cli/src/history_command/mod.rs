@@ -1,6 +1,5 @@
 //! `tidegate bench history`: shows and manages stored runs.
 
-pub mod location;
 pub mod log;
 mod show;
 mod timestamp;
@@ -13,9 +12,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use history::{Filter, History, RunId, StoredRun};
 use programs::terminal::WidthArguments;
+use programs::user_files::history_file;
 use results::RunRecord;
 
-use self::location::location;
 use crate::compare::write_text;
 use crate::{Finding, output};
 
@@ -158,7 +157,7 @@ impl ExportFormat {
 
 /// Runs the command.
 pub fn run(arguments: &HistoryArguments) -> Result<Finding> {
-    let path = location(arguments.history.as_deref()).context(
+    let path = history_file(arguments.history.as_deref()).context(
         "there is no history: TIDEGATE_HISTORY is `off` or there is no home folder; name a file with --history",
     )?;
     let list_all = HistoryAction::List(ListArguments::default());
@@ -185,7 +184,7 @@ pub fn run(arguments: &HistoryArguments) -> Result<Finding> {
 
 /// The records of a run (by id) or of all runs with a tag, from the history in use.
 pub fn records_of(name: &str, history: Option<&Path>) -> Result<Vec<RunRecord>> {
-    let path = location(history).with_context(|| {
+    let path = history_file(history).with_context(|| {
         format!("`{name}` is no file, and there is no history to look it up in; name one with --history")
     })?;
     let opened = History::open_existing(&path)?

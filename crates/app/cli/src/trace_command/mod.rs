@@ -16,16 +16,13 @@ mod top_screen;
 mod utc;
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Subcommand;
 use formats::{BadLines, ReadError, ReadOptions};
 use programs::analysis_arguments::AnalysisCommand;
-use programs::program_beside;
+use programs::parts;
 
 use self::convert::TraceConvertArguments;
 use self::info::TraceInfoArguments;
@@ -90,20 +87,8 @@ fn refuse_other_kinds(path: &Path) -> Result<()> {
     }
 }
 
-/// The analysis program.
-const ANALYSIS: &str = "tidegate-analysis";
-
 /// Replaces this process with the analysis program, with the same arguments.
 fn analyse(command: &AnalysisCommand, words: &[OsString]) -> Result<Finding> {
     inputs(command).into_iter().try_for_each(refuse_other_kinds)?;
-    let program = program_beside(ANALYSIS)?;
-    let words = words.iter().skip_while(|word| *word != "trace").skip(1);
-    let error = Command::new(&program).args(words).exec();
-    if error.kind() == ErrorKind::NotFound {
-        bail!(
-            "{ANALYSIS} is not installed: it is found neither beside tidegate nor by the search path. It comes with \
-             `make install`, or `cargo build --release -p analysis-cli` and a copy of target/release/{ANALYSIS}"
-        );
-    }
-    Err(error).with_context(|| format!("{} can't be run", program.display()))
+    parts::ANALYSIS.execute("trace", words)
 }

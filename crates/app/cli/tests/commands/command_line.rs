@@ -296,31 +296,41 @@ fn alone(folder: &std::path::Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn analyses_are_handed_to_their_own_program_or_refused_with_the_way_to_it() {
-    let folder = tempfile::TempDir::new().expect("a temporary folder");
     let words = ["trace", "report", "phone.trace", "--text"];
-    let refused = alone(folder.path(), &words);
-    assert_eq!(refused.status.code(), Some(2));
-    let message = String::from_utf8(refused.stderr).expect("UTF-8");
-    assert!(
-        message.contains("tidegate-analysis") && message.contains("make install"),
-        "{message}"
-    );
+    handed_or_refused("tidegate-analysis", &words, "report phone.trace --text");
     // Help and usage errors do not need the other program.
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
     let help = alone(folder.path(), &["trace", "report", "--help"]);
     assert!(String::from_utf8_lossy(&help.stdout).contains("--memory"));
     let mistaken = alone(folder.path(), &["trace", "report", "phone.trace", "--txt"]);
     assert!(String::from_utf8_lossy(&mistaken.stderr).contains("--text"));
+}
 
-    let beside = folder.path().join("tidegate-analysis");
+#[test]
+fn the_page_is_handed_to_its_own_program_or_refused_with_the_way_to_it() {
+    let words = ["ui", "--open", "--settings", "ui"];
+    handed_or_refused("tidegate-ui", &words, "--open --settings ui");
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let help = alone(folder.path(), &["ui", "--help"]);
+    assert!(String::from_utf8_lossy(&help.stdout).contains("--listen"));
+}
+
+/// Runs `tidegate WORDS` without and with a `program` beside it, which gets the words of `handed`.
+fn handed_or_refused(program: &str, words: &[&str], handed: &str) {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let refused = alone(folder.path(), words);
+    assert_eq!(refused.status.code(), Some(2));
+    let message = String::from_utf8(refused.stderr).expect("UTF-8");
+    for word in [program, "make install", "Python wheel"] {
+        assert!(message.contains(word), "{message}");
+    }
+    let beside = folder.path().join(program);
     std::fs::write(&beside, "#!/bin/sh\necho \"$@\"\nexit 1\n").expect("written");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&beside, executable).expect("changed");
-    let handed = alone(folder.path(), &words);
-    assert_eq!(handed.status.code(), Some(1), "its exit code is passed on");
-    assert_eq!(
-        String::from_utf8_lossy(&handed.stdout),
-        "report phone.trace --text\n"
-    );
+    let output = alone(folder.path(), words);
+    assert_eq!(output.status.code(), Some(1), "its exit code is passed on");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{handed}\n"));
 }
 
 #[test]

@@ -32,7 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("analysis", &["formats", "report", "results"]),
     ("history", &["results"]),
     ("runner", &["history", "outfile", "results"]),
-    ("ui", &["history", "outfile", "results"]),
+    ("ui", &["history", "outfile", "programs", "results"]),
     ("report", &["results"]),
     (
         "study",
@@ -50,7 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "array", "bench", "buffer", "emmc", "formats", "fsmap", "fuse", "history", "image", "live",
             "media", "nand", "outfile", "passfs", "programs", "report", "results", "runner", "study", "ubi",
-            "ubifs", "trace", "ui", "vfs",
+            "ubifs", "trace", "vfs",
         ],
     ),
     ("python", &["image", "media", "nand", "ubi", "ubifs"]),
@@ -102,9 +102,9 @@ const UNSAFE_CRATES: &[&str] = &[
 /// External crates that only the named crates may use.
 const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("aes", &["ubifs"]),
-    ("anyhow", &["analysis-cli", "cli", "programs", "study"]),
+    ("anyhow", &["analysis-cli", "cli", "programs", "study", "ui"]),
     ("bytes", &["formats"]),
-    ("clap", &["analysis-cli", "cli", "judge", "programs"]),
+    ("clap", &["analysis-cli", "cli", "judge", "programs", "ui"]),
     ("hkdf", &["ubifs"]),
     // In `trace`, for its hostile programs only.
     ("io-uring", &["bench", "fuse", "trace"]),

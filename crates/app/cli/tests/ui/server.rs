@@ -36,7 +36,13 @@ impl Server {
             "transactions": 5, "custom": ["random-write", "insert"],
         });
         std::fs::write(folder.path().join("ui.json"), settings.to_string()).expect("settings");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+        let page = program.with_file_name("tidegate-ui");
+        assert!(
+            page.exists(),
+            "its program is built by: cargo test -p cli -p ui --test ui"
+        );
+        let mut child = Command::new(program)
             .arg("ui")
             .arg("--settings")
             .arg(folder.path().join("ui.json"))

@@ -1,49 +1,43 @@
-//! `tidegate ui`: serves the web page on loopback.
+//! The program `tidegate-ui`: serves the web page on loopback. `tidegate ui` runs it. It is a separate program because its
+//! server is 40 crates that nothing else in `tidegate` needs.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{CommandFactory, Parser};
+use programs::private_folder::private_folder;
+use programs::ui_arguments::UiArguments;
+use programs::user_files::{config_folder, history_file};
+use programs::{Finding, command_line, output, parts};
 use tempfile::TempDir;
-
-use crate::history_command::location::{config_folder, location};
-use crate::private_folder::private_folder;
-use crate::{Finding, output};
 
 /// Programs that open a file in the user's browser, on a desktop and on a phone.
 const OPENERS: [&str; 2] = ["xdg-open", "termux-open"];
 
-/// Arguments of `tidegate ui`.
-#[derive(Args, Debug)]
-#[command(
-    after_help = "Prints the address of the page. It holds a secret: everyone who knows it may write files here. \
-                  --open gives the browser a file with that address, which only its user can read. From another \
-                  machine: ssh -L 8080:127.0.0.1:PORT, and open the same path on localhost:8080. Ctrl-C stops a \
-                  run, waits until its files are removed, and ends the server."
-)]
-pub struct UiArguments {
-    /// Loopback address and port; port 0 picks a free port
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
-    /// Open the page in the browser
-    #[arg(long)]
-    pub open: bool,
-    /// File of the settings [default: tidegate/ui.json in $XDG_CONFIG_HOME]
-    #[arg(long, value_name = "FILE")]
-    pub settings: Option<PathBuf>,
-    /// File of the history [default: $TIDEGATE_HISTORY, or tidegate/history.db in $XDG_DATA_HOME]
-    #[arg(long, value_name = "FILE")]
-    pub history: Option<PathBuf>,
+/// Measure any file system in a browser; also as `tidegate ui`.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate-ui", bin_name = "tidegate ui", version, max_term_width = 100)]
+struct Arguments {
+    /// The arguments.
+    #[command(flatten)]
+    page: UiArguments,
 }
 
-/// Runs the command.
-pub fn run(arguments: &UiArguments) -> Result<Finding> {
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let arguments: Arguments = command_line::parse_or_refuse(Arguments::command(), &words);
+    programs::exit_code(run(&arguments.page))
+}
+
+fn run(arguments: &UiArguments) -> Result<Finding> {
     let settings = match &arguments.settings {
         Some(path) => path.clone(),
         None => config_folder()
@@ -52,8 +46,8 @@ pub fn run(arguments: &UiArguments) -> Result<Finding> {
     };
     let options = ui::Options {
         listen: arguments.listen,
-        program: std::env::current_exe().context("this program can't be found")?,
-        history: location(arguments.history.as_deref()),
+        program: parts::core()?,
+        history: history_file(arguments.history.as_deref()),
         settings,
         directory: std::env::home_dir().unwrap_or_else(|| PathBuf::from("/")),
     };

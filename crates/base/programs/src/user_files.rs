@@ -1,4 +1,4 @@
-//! Location of the history: `--history`, else `TIDEGATE_HISTORY`, else the user's data folder. Also the settings folder.
+//! Files of the user. The history: `--history`, else `TIDEGATE_HISTORY`, else in the data folder. The settings folder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 const VARIABLE: &str = "TIDEGATE_HISTORY";
 
 /// The file of the history; `None` if it is off, or without a home.
-pub fn location(given: Option<&Path>) -> Option<PathBuf> {
-    location_in(given, |name| std::env::var_os(name))
+pub fn history_file(given: Option<&Path>) -> Option<PathBuf> {
+    history_file_in(given, |name| std::env::var_os(name))
 }
 
 /// The user's settings folder; `None` without a home.
@@ -20,7 +20,7 @@ fn set_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-fn location_in(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+fn history_file_in(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(path) = given {
         return Some(path.to_owned());
@@ -49,7 +49,7 @@ mod tests {
             let entry = variables.iter().find(|(key, _)| *key == name);
             entry.map(|(_, value)| OsString::from(value))
         };
-        location_in(given.map(Path::new), variable).map(|path| path.display().to_string())
+        history_file_in(given.map(Path::new), variable).map(|path| path.display().to_string())
     }
 
     #[test]

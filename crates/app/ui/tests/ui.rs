@@ -1,0 +1,55 @@
+//! The program `tidegate-ui` itself. Its page is tested through `tidegate ui`, in crates/app/cli/tests/ui.
+
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(program)
+        .args(arguments)
+        .env("PATH", "/nowhere")
+        .output()
+        .expect("the program runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn it_has_the_version_of_tidegate() {
+    let (code, out, _) = run(env!("CARGO_BIN_EXE_tidegate-ui"), &["--version"]);
+    assert_eq!(
+        (code, out),
+        (Some(0), format!("tidegate-ui {}\n", env!("CARGO_PKG_VERSION")))
+    );
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_the_right_ones() {
+    let program = env!("CARGO_BIN_EXE_tidegate-ui");
+    for (arguments, word) in [
+        (&["--listn", "127.0.0.1:0"][..], "--listen"),
+        (&["--listen", "here"], "ADDRESS:PORT"),
+        (&["more"], "more"),
+    ] {
+        let (code, out, message) = run(program, arguments);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(
+            message.starts_with("tidegate: ") && message.contains(word),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn without_tidegate_it_refuses_to_start() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let alone = folder.path().join("tidegate-ui");
+    std::fs::copy(env!("CARGO_BIN_EXE_tidegate-ui"), &alone).expect("a copy");
+    let (code, out, message) = run(&alone, &[]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{message}");
+    assert!(message.contains("tidegate is found neither beside"), "{message}");
+}
