@@ -76,7 +76,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.mountpoint).output();
+        // Lazily: while another test of this process spawns a program, the child holds this process's files until exec.
+        let _ = Command::new("umount").arg("-l").arg(&self.mountpoint).output();
         let _ = run("losetup", &["-d", &self.device]);
     }
 }

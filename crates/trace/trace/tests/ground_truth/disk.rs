@@ -128,7 +128,8 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if self.mounted {
-            let _ = run(&["umount", &self.mountpoint.to_string_lossy()]);
+            // Lazily: a child that this process spawns holds its files until exec.
+            let _ = run(&["umount", "-l", &self.mountpoint.to_string_lossy()]);
         }
     }
 }
