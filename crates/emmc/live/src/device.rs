@@ -248,19 +248,22 @@ impl<T: TimeSource + Sync> LiveDevice<T> {
     /// Copies the data of a write of `units` units from `first` on to the store, and the old content to the log.
     fn copy(&self, ticket: Ticket, first: u64, units: usize, offset: u64, data: &[u8]) -> io::Result<()> {
         let unit_size = usize::try_from(self.unit_bytes).expect("memory has room for a unit");
-        let mut old = vec![0; units * unit_size];
-        let copied = match self.store.read(first * self.unit_bytes, &mut old) {
-            // The changes of a write that fails midway can be undone like any other.
-            Ok(()) => Ok(self.store.write(offset, data)),
-            Err(error) => Err(error),
-        };
+        let former = self.store.former(first * self.unit_bytes, units * unit_size);
+        // The changes of a write that fails midway can be undone like any other.
+        let written = former.map(|former| (former, self.store.write(offset, data)));
         let mut medium = lock(&self.medium);
-        match copied {
-            Ok(_) => medium.log.fill(ticket, old),
-            Err(_) => medium.log.withdraw(ticket),
-        }
+        let copied = match written {
+            Ok((former, copied)) => {
+                medium.log.fill(ticket, former);
+                copied
+            }
+            Err(error) => {
+                medium.log.withdraw(ticket);
+                Err(error)
+            }
+        };
         self.tell_log(&mut medium);
-        copied.flatten()
+        copied
     }
 
     /// Waits for older data of the same units, then permits the copy of a write's data. Fails if the power was cut

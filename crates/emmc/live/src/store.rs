@@ -13,12 +13,14 @@ use std::time::UNIX_EPOCH;
 
 use emmc::card::CardFile;
 use emmc::translation::Kept;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{
     FallocateFlags, FlockOperation, MemfdFlags, SeekFrom, fallocate, flock, memfd_create, seek,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, pread, retry_on_intr};
 use serde::{Deserialize, Serialize};
 
+use crate::undo::Former;
 use crate::{KeptCard, LiveError};
 
 /// Version of the description.
@@ -198,6 +200,26 @@ impl Store {
     /// Reads all of `out`; the range lies within the card.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(out, offset)
+    }
+
+    /// What a write of a range replaces; the range lies within the card. The content of a hole is not read.
+    pub(crate) fn former(&self, offset: u64, length: usize) -> io::Result<Former> {
+        let end = offset + u64::try_from(length).expect("a length fits 64 bits");
+        match seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(data) if data < end => {}
+            Ok(_) | Err(Errno::NXIO) => return Ok(Former::Zeros),
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut content = Vec::with_capacity(length);
+        let mut at = offset;
+        while at < end {
+            match retry_on_intr(|| pread(&self.file, spare_capacity(&mut content), at))? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => at += u64::try_from(count).expect("a count fits 64 bits"),
+            }
+        }
+        content.truncate(length);
+        Ok(Former::Content(content))
     }
 
     /// Writes all of `data`; the range lies within the card.

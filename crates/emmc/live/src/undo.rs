@@ -41,12 +41,31 @@ pub struct CutReport {
     pub reverted_bytes: u64,
 }
 
+/// Content that a write replaced.
+#[derive(Debug)]
+pub enum Former {
+    /// A hole of the store.
+    Zeros,
+    /// All bytes.
+    Content(Vec<u8>),
+}
+
+impl Former {
+    /// Puts a unit back, the one with this number within the write.
+    fn restore(&self, number: usize, unit_bytes: usize, offset: u64, store: &Store) -> io::Result<()> {
+        match self {
+            Self::Zeros => store.zero(offset, u64::try_from(unit_bytes).expect("a unit fits 64 bits")),
+            Self::Content(bytes) => store.write(offset, &bytes[number * unit_bytes..][..unit_bytes]),
+        }
+    }
+}
+
 /// One write.
 #[derive(Debug)]
 struct Entry {
     first: u32,
     /// Old content of its units; `None` while it is still in the store.
-    old: Option<Vec<u8>>,
+    old: Option<Former>,
     /// End of the program of each unit.
     ends: Vec<Option<Nanos>>,
     sent: bool,
@@ -114,7 +133,7 @@ impl UndoLog {
     }
 
     /// The data of an announced write is in the store; `old` is the former content of its units.
-    pub fn fill(&mut self, ticket: Ticket, old: Vec<u8>) {
+    pub fn fill(&mut self, ticket: Ticket, old: Former) {
         if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.old = Some(old);
             if let Some(answered) = entry.answered {
@@ -223,7 +242,7 @@ impl UndoLog {
         let unit_bytes = u64::try_from(self.unit_bytes).expect("a unit fits 64 bits");
         for entry in self.entries.values_mut() {
             let start = u64::from(entry.first) * unit_bytes;
-            let Some(old) = &mut entry.old else {
+            let Some(Former::Content(old)) = &mut entry.old else {
                 continue;
             };
             let within = |at: u64| {
@@ -262,7 +281,7 @@ impl UndoLog {
             let answered = entry.answered.is_some();
             report.unanswered_writes += u64::from(!answered);
             let (mut stayed, mut lost) = (false, false);
-            for ((unit, end), old) in (entry.first..).zip(&entry.ends).zip(old.chunks(self.unit_bytes)) {
+            for ((unit, end), number) in (entry.first..).zip(&entry.ends).zip(0..) {
                 let open = self
                     .versions
                     .get(&unit)
@@ -279,7 +298,8 @@ impl UndoLog {
                 lost = true;
                 report.reverted_bytes += unit_bytes;
                 report.answered_bytes_lost += if answered { unit_bytes } else { 0 };
-                if let Err(error) = store.write(u64::from(unit) * unit_bytes, old) {
+                let offset = u64::from(unit) * unit_bytes;
+                if let Err(error) = old.restore(number, self.unit_bytes, offset, store) {
                     result = Err(error);
                 }
             }
@@ -343,8 +363,8 @@ mod tests {
         }
 
         fn fill(&mut self, ticket: Ticket, first: u32, units: usize, byte: u8) {
-            let (offset, mut old) = (u64::from(first) * 4096, vec![0; units * UNIT]);
-            self.store.read(offset, &mut old).unwrap();
+            let offset = u64::from(first) * 4096;
+            let old = self.store.former(offset, units * UNIT).unwrap();
             self.store.write(offset, &vec![byte; units * UNIT]).unwrap();
             self.log.fill(ticket, old);
         }
