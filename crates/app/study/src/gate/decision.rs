@@ -105,7 +105,7 @@ impl Pair {
                 let below = baseline.by_round.get(round)?;
                 Some(speed / below)
             });
-            return Estimate::of_median_covering(&ratios.collect::<Vec<_>>(), coverage);
+            return Estimate::of_ratios_covering(&ratios.collect::<Vec<_>>(), coverage);
         }
         let [baseline, measured] =
             [baseline, measured].map(|side| side.by_round.values().copied().collect::<Vec<_>>());
