@@ -11,7 +11,7 @@
 //! the intervals of both medians are divided instead, each with half of the error: wider, but narrow enough with that
 //! many runs.
 //!
-//! Where only a change of scale within rounds is asked for, [`Estimate::of_ratios_covering`] takes the means of all pairs of
+//! For a change of scale within rounds, [`Estimate::of_ratios_covering`] takes the means of all pairs of
 //! rounds in place of the rounds (Hodges and Lehmann; the rank sum of Wilcoxon): a quarter narrower with noise as it is
 //! usual. This assumes that the logarithms of the ratios are as often above their middle as below it by the same amount.
 //! They are if both sides of a round have the same noise, and which side runs first alternates.

@@ -202,7 +202,7 @@ impl Store {
         self.file.read_exact_at(out, offset)
     }
 
-    /// What a write of a range replaces; the range lies within the card. The content of a hole is not read.
+    /// The content that a write of a range replaces; the range lies within the card. A hole is not read.
     pub(crate) fn former(&self, offset: u64, length: usize) -> io::Result<Former> {
         let end = offset + u64::try_from(length).expect("a length fits 64 bits");
         match seek(&self.file, SeekFrom::Data(offset)) {

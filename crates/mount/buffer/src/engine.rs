@@ -222,6 +222,7 @@ impl<F: FileSystem> Engine<F> {
                 self.counters.buffered(byte_count(taken));
                 state.times.note_write();
                 if full {
+                    state.filled_to = Some(at);
                     state = self.hand_over(inode, state);
                 }
                 continue;
@@ -243,9 +244,9 @@ impl<F: FileSystem> Engine<F> {
                     self.central.free_slot(slot);
                     break;
                 }
-                state
-                    .entries
-                    .push_back(Entry::new(slot, handle, at, rest.len(), mode, now));
+                let mut entry = Entry::new(slot, handle, at, rest.len(), mode, now);
+                entry.is_of_stream = state.filled_to == Some(at);
+                state.entries.push_back(entry);
                 state.opened += 1;
                 self.central.activate(inode, &mut state);
                 continue;

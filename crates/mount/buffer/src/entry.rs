@@ -53,6 +53,8 @@ pub struct Entry {
     /// Capacity in bytes: entries end at multiples of the entry size in the file, so that a stream with any start soon
     /// makes aligned writes. If that would split appended records as long as the first, the capacity is the whole slot.
     room: usize,
+    /// It goes on where an entry ended that was full: its writer has filled one, and is expected to fill this one.
+    pub is_of_stream: bool,
     /// Time of the first append.
     pub created: Instant,
     /// Time of the last append.
@@ -106,6 +108,7 @@ impl Entry {
             mode,
             kind: WriteKind::of(mode),
             used: 0,
+            is_of_stream: false,
             created: now,
             appended: now,
             sealed: None,

@@ -53,6 +53,8 @@ pub struct InodeState {
     pub last_end: Option<u64>,
     /// Number of consecutive writes that did not start at the end of the one before.
     pub scattered: u32,
+    /// End of the last entry that was filled.
+    pub filled_to: Option<u64>,
     /// Largest end offset of the writes to the file system below.
     pub reached: u64,
     /// Bytes to write through after a failed write before writes are buffered again.

@@ -12,10 +12,10 @@ use crate::inode::{InodeBuffer, InodeState};
 use crate::stats::{FlushCause, add};
 use crate::times::Stamp;
 
-/// Intervals without an append after which an entry is written out. With one, a stream would be split whenever its
-/// writer is not scheduled for that long.
+/// Intervals without an append after which an entry is written out, unless the one before it was filled: a writer that
+/// is not scheduled for that long would split its stream.
 const INTERVALS_IDLE: u32 = 2;
-/// Intervals after which an entry is written out although it grows. At 10 ms, a stream of 25 MiB/s still fills 2 MiB.
+/// Intervals after which any entry is written out. At 10 ms, a stream of 25 MiB/s still fills 2 MiB.
 const INTERVALS_AGE: u32 = 8;
 
 /// The front entry of a file while it is written out. If it is dropped before [`WriteOut::finish`], by a panic below,
@@ -210,7 +210,7 @@ impl<F: FileSystem> Engine<F> {
             let now = Instant::now();
             let overdue = state.entries.front().is_some_and(|entry| {
                 let since = |earlier: Instant| now.saturating_duration_since(earlier);
-                since(entry.appended) >= idle || since(entry.created) >= age
+                (since(entry.appended) >= idle && !entry.is_of_stream) || since(entry.created) >= age
             });
             if overdue && !state.writing {
                 drop(self.write_front(&inode, state, FlushCause::Interval));

@@ -150,6 +150,32 @@ fn an_entry_that_never_stops_growing_goes_down_all_the_same() {
     }
 }
 
+/// A busy machine does not schedule a writer, or the throttle of the source holds it back, for longer than an entry may
+/// be idle.
+#[test]
+fn a_stream_that_pauses_briefly_is_not_split() {
+    let interval = Duration::from_millis(500);
+    let scene = Scene::new(BufferConfig {
+        flush_interval: interval,
+        ..BufferConfig::default()
+    });
+    let file = scene.create(b"stream");
+    let half = vec![7; 1 << 20];
+    for number in 0..3 {
+        scene.write(file, number * MIB, &half);
+    }
+    scene.faults.wait_for_writes(2, interval * 5 / 2);
+    assert_eq!(scene.faults.writes().len(), 1, "the second entry is half full");
+    scene.write(file, 3 * MIB, &half);
+    assert!(scene.faults.wait_for_writes(2, LIMIT));
+    // Its end is passed on all the same.
+    scene.write(file, 4 * MIB, &half);
+    assert!(scene.faults.wait_for_writes(3, LIMIT));
+    let lengths: Vec<_> = scene.faults.writes().iter().map(|write| write.bytes).collect();
+    assert_eq!(lengths, [2 << 20, 2 << 20, 1 << 20]);
+    assert_eq!(scene.buffered.stats().flushes.interval, 1);
+}
+
 #[test]
 fn the_inline_flusher_writes_overdue_entries_at_the_next_write_to_any_file() {
     let scene = Scene::new(small(Flusher::Inline, Duration::from_millis(1)));
