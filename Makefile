@@ -6,7 +6,8 @@ CARGO   ?= cargo
 OUT     ?= out
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BINARY   = $(TARGET)/release/tidegate
-PROGRAMS = tidegate tidegate-analysis tidegate-ui
+DIST     = $(TARGET)/dist/tidegate
+OTHERS   = tidegate-analysis tidegate-ui
 UBIREADER = extract_files extract_images display_info list_files utils_info
 
 .PHONY: all build build-all demo study test test-full bench bench-agreement firmware-check wheel wheel-check install uninstall clean setup
@@ -73,15 +74,17 @@ wheel-check:
 	@TIDEGATE_TEST=1 scripts/setup.sh
 	@scripts/judges/wheel.sh $(TARGET)/wheels
 
-install: build-all
+# The core is built with the profile `dist`: smaller and optimised as a whole; the two others as by `make build-all`.
+install: setup
+	@. scripts/cargo_path.sh; $(CARGO) build --profile dist -p cli && $(CARGO) build --release -p ui -p analysis-cli
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)/sbin
-	install -m 0755 $(PROGRAMS:%=$(TARGET)/release/%) $(DESTDIR)$(PREFIX)/bin
-	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 0755 $(DIST) $(OTHERS:%=$(TARGET)/release/%) $(DESTDIR)$(PREFIX)/bin
+	$(DIST) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(BINARY) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate
-	$(BINARY) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate
-	$(BINARY) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tidegate.fish
+	$(DIST) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate
+	$(DIST) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_tidegate
+	$(DIST) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/tidegate.fish
 	# Under this name it takes the options of the original Mobibench.
 	ln -sf tidegate $(DESTDIR)$(PREFIX)/bin/mobibench
 	# Under these, those of the tools of ubi_reader, which unblob, binwalk, EMBA and FACT call.
@@ -90,7 +93,7 @@ install: build-all
 	ln -sf $(PREFIX)/bin/tidegate $(DESTDIR)/sbin/mount.fuse.tidegate
 
 uninstall:
-	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(PROGRAMS:%=$(DESTDIR)$(PREFIX)/bin/%) \
+	rm -f $(DESTDIR)/sbin/mount.fuse.tidegate $(DESTDIR)$(PREFIX)/bin/tidegate $(OTHERS:%=$(DESTDIR)$(PREFIX)/bin/%) \
 		$(DESTDIR)$(PREFIX)/bin/mobibench $(UBIREADER:%=$(DESTDIR)$(PREFIX)/bin/ubireader_%) \
 		$(DESTDIR)$(PREFIX)/share/man/man1/tidegate.1 $(DESTDIR)$(PREFIX)/share/man/man1/tidegate-*.1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidegate \

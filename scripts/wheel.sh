@@ -31,13 +31,13 @@ for machine in "$@"; do
 done
 # Without BPF, which needs a libelf that manylinux2014 does not have. One build for all processors: the last step of each, which
 # optimises the whole program, takes minutes of one core.
-cargo zigbuild --locked --profile wheel -p cli --no-default-features "${targets[@]}"
+cargo zigbuild --locked --profile dist -p cli --no-default-features "${targets[@]}"
 trap 'rm -rf "$data"' EXIT
 for machine in "$@"; do
     target=$machine-unknown-linux-gnu
     rm -rf "$data"
-    install -D -m 0755 "${CARGO_TARGET_DIR:-target}/$target/wheel/tidegate" "$data/scripts/tidegate"
-    maturin build --locked --profile wheel --zig --compatibility manylinux2014 --target "$target" \
+    install -D -m 0755 "${CARGO_TARGET_DIR:-target}/$target/dist/tidegate" "$data/scripts/tidegate"
+    maturin build --locked --profile dist --zig --compatibility manylinux2014 --target "$target" \
         -m "$crate/Cargo.toml" --out "$wheels"
     "$work/venv/bin/python" scripts/repack_wheel.py "$(ls -t "$wheels"/tidegate-*"$machine".whl | head -1)"
 done
