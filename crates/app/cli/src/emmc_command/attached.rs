@@ -106,8 +106,14 @@ impl Attached {
         Ok(all)
     }
 
-    /// Finds the card of a device.
+    /// Finds the card of a device, given by its path or its name alone (`loop64`).
     pub fn find(folder: &Path, device: &Path) -> Result<Self> {
+        let is_name = device.components().count() == 1 && !device.exists();
+        let device = &if is_name {
+            Path::new("/dev").join(device)
+        } else {
+            device.to_owned()
+        };
         let all = Self::all(folder)?;
         let names: Vec<String> = all
             .iter()
@@ -115,7 +121,7 @@ impl Attached {
             .collect();
         let found = all
             .into_iter()
-            .find(|attached| attached.device().path() == device);
+            .find(|attached| attached.device().path() == *device);
         match found {
             Some(attached) => Ok(attached),
             None => {
