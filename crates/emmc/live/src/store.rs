@@ -7,8 +7,10 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::UNIX_EPOCH;
 
 use emmc::card::CardFile;
@@ -20,6 +22,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, retry_on_intr};
 use serde::{Deserialize, Serialize};
 
+use crate::device::lock;
 use crate::undo::Former;
 use crate::{KeptCard, LiveError};
 
@@ -111,12 +114,28 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> LiveErr
     move |source| LiveError::Store { path, doing, source }
 }
 
+/// Granularity of the record of written ranges, in bytes.
+const PAGE_BYTES: u64 = 4096;
+
+/// The pages of a range.
+fn pages(offset: u64, end: u64) -> Range<usize> {
+    let index = |page: u64| usize::try_from(page).expect("a vector has an element for each page");
+    index(offset / PAGE_BYTES)..index(end.div_ceil(PAGE_BYTES))
+}
+
+fn nothing_written(size_bytes: u64) -> Mutex<Vec<bool>> {
+    Mutex::new(vec![false; pages(0, size_bytes).end])
+}
+
 /// The data of a card.
 #[derive(Debug)]
 pub struct Store {
     file: File,
     path: Option<PathBuf>,
     size_bytes: u64,
+    /// Pages that this process has written. `SEEK_DATA` is not asked about them, as its answer may lack data that is still in
+    /// the page cache: a FUSE mount with a write-back cache does not write it out first.
+    written: Mutex<Vec<bool>>,
 }
 
 impl Store {
@@ -134,6 +153,7 @@ impl Store {
             file: file.map_err(failed(Path::new("ram"), "making a store"))?,
             path: None,
             size_bytes,
+            written: nothing_written(size_bytes),
         })
     }
 
@@ -175,11 +195,14 @@ impl Store {
                 expected,
             });
         }
+        // Data of other processes that is still in the page cache may be unknown to `SEEK_DATA`.
+        file.sync_data().map_err(failed(path, "syncing it"))?;
         description.write_beside(path)?;
         Ok(Self {
             file,
             path: Some(path.to_owned()),
             size_bytes: expected,
+            written: nothing_written(expected),
         })
     }
 
@@ -205,10 +228,12 @@ impl Store {
     /// The content that a write of a range replaces; the range lies within the card. A hole is not read.
     pub(crate) fn former(&self, offset: u64, length: usize) -> io::Result<Former> {
         let end = offset + u64::try_from(length).expect("a length fits 64 bits");
-        match seek(&self.file, SeekFrom::Data(offset)) {
-            Ok(data) if data < end => {}
-            Ok(_) | Err(Errno::NXIO) => return Ok(Former::Zeros),
-            Err(errno) => return Err(errno.into()),
+        if !lock(&self.written)[pages(offset, end)].contains(&true) {
+            match seek(&self.file, SeekFrom::Data(offset)) {
+                Ok(data) if data < end => {}
+                Ok(_) | Err(Errno::NXIO) => return Ok(Former::Zeros),
+                Err(errno) => return Err(errno.into()),
+            }
         }
         let mut content = Vec::with_capacity(length);
         let mut at = offset;
@@ -224,6 +249,9 @@ impl Store {
 
     /// Writes all of `data`; the range lies within the card.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        // Before the write, which may fail midway.
+        let end = offset + u64::try_from(data.len()).expect("a length fits 64 bits");
+        lock(&self.written)[pages(offset, end)].fill(true);
         self.file.write_all_at(data, offset)
     }
 
@@ -387,6 +415,21 @@ mod tests {
             Err(LiveError::Description { .. })
         ));
         assert_eq!(Description::beside(Path::new("/nonexistent/x")).unwrap(), None);
+    }
+
+    /// The file system does not tell of data that is still in the page cache: another process makes a hole to get its answer.
+    #[test]
+    fn a_range_that_was_written_is_read_whatever_the_file_system_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.img");
+        let store = Store::file(&path, &description(1 << 28)).unwrap();
+        store.write(512 << 10, &[7; 512 << 10]).unwrap();
+        let other = File::options().write(true).open(&path).unwrap();
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&other, mode, 0, 1 << 28).unwrap();
+        let is_read = |offset: u64| matches!(store.former(offset, 8192).unwrap(), Former::Content(_));
+        let pages: Vec<u64> = (0..1024).filter(|page| is_read(page * 4096)).collect();
+        assert_eq!(pages, (127..256).collect::<Vec<_>>());
     }
 
     #[test]

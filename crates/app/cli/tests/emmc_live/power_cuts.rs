@@ -114,3 +114,61 @@ fn a_cut_loses_the_cache_and_nothing_that_was_flushed() {
         );
     }
 }
+
+/// Unmounts a folder on drop.
+struct Mounted(String);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        system("umount", &["-l", &self.0]);
+    }
+}
+
+/// A FUSE mount with a write-back cache answers SEEK_DATA without the data in its page cache.
+#[test]
+fn a_cut_restores_data_of_a_store_that_is_in_the_page_cache_of_a_mount() {
+    let Some(bed) = Bed::make() else { return };
+    let [source, shown] = ["source", "shown"].map(|name| bed.path(name));
+    for folder in [&source, &shown] {
+        fs::create_dir(folder).unwrap();
+    }
+    let options = ["--passthrough", "off", "--writeback", "on"];
+    must(
+        env!("CARGO_BIN_EXE_tidegate"),
+        &[&["mount", &source, &shown], &options[..]].concat(),
+    );
+    let mounted = Mounted(shown.clone());
+    let store = format!("{shown}/card.img");
+    // A slow card, so that data is in the store long before it is programmed.
+    let attached = bed.done("attach", &["--json", "--size", "64m", "--store", &store]);
+    let device = device_of(&serde_json::from_str(&attached).unwrap());
+    let open = || OpenOptions::new().write(true).open(&device).unwrap();
+    let filled = |byte| {
+        let file = open();
+        move || {
+            file.write_all_at(&[byte; 1 << 20], 0)
+                .and_then(|()| file.sync_all())
+        }
+    };
+    filled(1)().unwrap();
+    let mut found = vec![0; 1 << 20];
+    // A cut between two writes restores nothing.
+    let is_tested = (0..20).any(|_| {
+        let (fill, (tell, told)) = (filled(2), mpsc::channel());
+        let writer = thread::spawn(move || {
+            while fill().is_ok() {
+                let _ = tell.send(());
+            }
+        });
+        told.iter().take(3).for_each(drop);
+        let report: Value = serde_json::from_str(&bed.done("cut", &[&device, "--json"])).unwrap();
+        writer.join().unwrap();
+        bed.done("cut", &[&device, "--reattach"]);
+        File::open(&device).unwrap().read_exact(&mut found).unwrap();
+        assert_eq!(found.iter().position(|byte| *byte == 0), None, "{report}");
+        report["last_cut"]["reverted_bytes"] != 0
+    });
+    assert!(is_tested, "no cut restored anything");
+    bed.done("detach", &[&device]);
+    drop(mounted);
+}
