@@ -1,6 +1,7 @@
 //! The program `tidegate-ui` itself. Its page is tested through `tidegate ui`, in crates/app/cli/tests/ui.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -52,4 +53,31 @@ fn without_tidegate_it_refuses_to_start() {
     let (code, out, message) = run(&alone, &[]);
     assert_eq!((code, out.as_str()), (Some(2), ""), "{message}");
     assert!(message.contains("tidegate is found neither beside"), "{message}");
+}
+
+#[test]
+fn the_program_that_runs_it_is_the_one_that_measures() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let alone = folder.path().join("tidegate-ui");
+    std::fs::copy(env!("CARGO_BIN_EXE_tidegate-ui"), &alone).expect("a copy");
+    let mut child = Command::new(&alone)
+        .arg("--settings")
+        .arg(folder.path().join("ui.json"))
+        .envs([
+            ("PATH", "/nowhere"),
+            ("TIDEGATE_CORE", "/bin/sh"),
+            ("TIDEGATE_HISTORY", "off"),
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut address = String::new();
+    let out = child.stdout.take().expect("a pipe");
+    let read = BufReader::new(out).read_line(&mut address);
+    child.kill().expect("it is killed");
+    child.wait().expect("it has ended");
+    assert!(
+        read.is_ok() && address.starts_with("http://127.0.0.1:"),
+        "{address}"
+    );
 }

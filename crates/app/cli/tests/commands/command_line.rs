@@ -315,6 +315,76 @@ fn the_page_is_handed_to_its_own_program_or_refused_with_the_way_to_it() {
     assert!(String::from_utf8_lossy(&help.stdout).contains("--listen"));
 }
 
+/// Writes an executable script.
+fn script(path: &std::path::Path, lines: &str) {
+    std::fs::write(path, format!("#!/bin/sh\n{lines}\n")).expect("written");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(path, executable).expect("changed");
+}
+
+/// The page measures with the program that was started, even if another one is installed beside it.
+#[test]
+fn a_part_in_the_search_path_is_told_which_program_runs_it() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let [own, installed] = ["own", "installed"].map(|name| folder.path().join(name));
+    for folder in [&own, &installed] {
+        std::fs::create_dir(folder).expect("a folder");
+    }
+    let program = own.join("tidegate");
+    std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).expect("a copy");
+    script(&installed.join("tidegate"), "exit 1");
+    script(&installed.join("tidegate-ui"), "echo \"$TIDEGATE_CORE\" \"$@\"");
+    // It is called by a name that is also the command's.
+    let mut command = Command::new(&program);
+    std::os::unix::process::CommandExt::arg0(&mut command, "ui");
+    let output = command.args(["ui", "--open"]).env("PATH", &installed).output();
+    let output = output.expect("the binary runs");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        format!("{} --open\n", program.display())
+    );
+}
+
+/// In `/tmp` another user may put a program beside a copy of `tidegate`.
+#[test]
+fn a_part_of_another_user_beside_tidegate_is_not_run() {
+    if !testkit::needs(&[testkit::Need::Root]) {
+        return;
+    }
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let beside = folder.path().join("tidegate-ui");
+    script(&beside, "echo run");
+    std::os::unix::fs::chown(&beside, Some(65_534), None).expect("changed");
+    let refused = alone(folder.path(), &["ui"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(String::from_utf8_lossy(&refused.stdout), "");
+    // That of the owner of `tidegate` is run.
+    std::os::unix::fs::chown(folder.path().join("tidegate"), Some(65_534), None).expect("changed");
+    let output = alone(folder.path(), &["ui"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "run\n");
+}
+
+#[test]
+fn a_part_in_the_current_folder_is_never_run() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let [own, current] = ["own", "current"].map(|name| folder.path().join(name));
+    for folder in [&own, &current] {
+        std::fs::create_dir(folder).expect("a folder");
+    }
+    let program = own.join("tidegate");
+    std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).expect("a copy");
+    script(&current.join("tidegate-ui"), "echo planted");
+    for search in [None, Some(""), Some("/nowhere:"), Some("."), Some("../current")] {
+        let mut command = Command::new(&program);
+        command.arg("ui").current_dir(&current).env_remove("PATH");
+        let output = command.envs(search.map(|path| ("PATH", path))).output();
+        let output = output.expect("the binary runs");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{search:?}: {message}");
+        assert!(message.contains("is not installed"), "{search:?}: {message}");
+    }
+}
+
 /// Runs `tidegate WORDS` without and with a `program` beside it, which gets the words of `handed`.
 fn handed_or_refused(program: &str, words: &[&str], handed: &str) {
     let folder = tempfile::TempDir::new().expect("a temporary folder");
@@ -324,10 +394,7 @@ fn handed_or_refused(program: &str, words: &[&str], handed: &str) {
     for word in [program, "make install", "Python wheel"] {
         assert!(message.contains(word), "{message}");
     }
-    let beside = folder.path().join(program);
-    std::fs::write(&beside, "#!/bin/sh\necho \"$@\"\nexit 1\n").expect("written");
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&beside, executable).expect("changed");
+    script(&folder.path().join(program), "echo \"$@\"\nexit 1");
     let output = alone(folder.path(), words);
     assert_eq!(output.status.code(), Some(1), "its exit code is passed on");
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{handed}\n"));
