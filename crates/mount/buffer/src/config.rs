@@ -62,7 +62,7 @@ pub struct BufferConfig {
     /// Data region of one entry in bytes: the largest write that the file system below sees.
     pub entry_bytes: u64,
     /// Interval of the checks for overdue entries. An entry is written out after two intervals without an append, and
-    /// after eight if it is still growing; the timer of the inline flusher uses four and sixteen.
+    /// after eight if it is still growing or continues a full one; the timer of the inline flusher uses four and sixteen.
     pub flush_interval: Duration,
     /// Writer of full and overdue entries.
     pub flusher: Flusher,

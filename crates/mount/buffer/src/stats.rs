@@ -42,7 +42,7 @@ macro_rules! causes {
 }
 
 causes! {
-    /// No append for two intervals, or the entry was growing for eight.
+    /// No append for two intervals, or the entry was growing or continued a full one for eight.
     Interval, interval;
     /// The entry is full.
     Full, full;
