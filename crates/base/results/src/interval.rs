@@ -14,7 +14,11 @@
 //! For a change of scale within rounds, [`Estimate::of_ratios_covering`] takes the means of all pairs of
 //! rounds in place of the rounds (Hodges and Lehmann; the rank sum of Wilcoxon): a quarter narrower with noise as it is
 //! usual. This assumes that the logarithms of the ratios are as often above their middle as below it by the same amount.
-//! They are if both sides of a round have the same noise, and which side runs first alternates.
+//! They are if both sides of a round have the same noise, and which side runs first alternates. If only one side is held up
+//! now and then, the interval is lower than that of the median, and with many rounds does not hold it.
+//!
+//! All of this assumes that rounds, or runs, are independent. Noise that lasts for several rounds and differs between the
+//! sides makes every interval too narrow.
 //!
 //! No method detects a systematic error common to all runs (a full device, a slow clock): intervals describe
 //! repeatability, not truth.
