@@ -5,7 +5,7 @@
 //! since; other processes may meanwhile have written to parts of a large folio. For a process that writes by calls it
 //! is no new information: its call or its fsync made the folio dirty. With data=journal, ranges that are in the journal
 //! and not yet written home are kept. A kernel thread that dirties a folio again (journal, write-back) replaces
-//! nothing.
+//! nothing; once records were lost, the lost one may have been the writer's, so the thread is no sure writer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -90,6 +90,8 @@ pub(crate) struct Writers {
     files: HashMap<FileIdentity, File>,
     ranges: usize,
     limit: usize,
+    /// Whether records were lost.
+    has_lost: bool,
     /// Number of files that were forgotten for lack of space.
     pub forgotten: u64,
 }
@@ -100,6 +102,7 @@ impl Default for Writers {
             files: HashMap::new(),
             ranges: 0,
             limit: MAX_RANGES,
+            has_lost: false,
             forgotten: 0,
         }
     }
@@ -155,6 +158,8 @@ impl Writers {
                 entry.put_shared(&contested, &writer);
             }
             Claim::Kernel => {
+                let is_shared = writer.is_shared || self.has_lost;
+                let writer = Writer { is_shared, ..writer };
                 for (from, to) in entry.gaps(start, end, |_| true) {
                     entry.put(from, to, writer.clone());
                 }
@@ -228,6 +233,7 @@ impl Writers {
 
     /// Records were lost, perhaps of writes: forgets all.
     pub(crate) fn lose(&mut self) {
+        self.has_lost = true;
         self.files.clear();
         self.ranges = 0;
     }
@@ -413,6 +419,24 @@ mod tests {
         assert_eq!(
             pids(&writers.split(FILE, 0, 8192)),
             [(0, 4096, 1), (4096, 8192, 99)]
+        );
+    }
+
+    #[test]
+    fn a_kernel_thread_is_no_sure_writer_once_records_were_lost() {
+        let mut writers = Writers::default();
+        let is_shared_after = |writers: &mut Writers| {
+            writers.wrote(FILE, 0, 4096, writer(99, 1), Claim::Kernel);
+            let parts = writers.split(FILE, 0, 4096);
+            parts[0].2.as_ref().expect("it is known").is_shared
+        };
+        assert!(!is_shared_after(&mut writers));
+        writers.lose();
+        assert!(is_shared_after(&mut writers));
+        writers.wrote(FILE, 0, 4096, writer(1, 2), Claim::Call);
+        assert!(
+            !writers.split(FILE, 0, 4096)[0].2.as_ref().unwrap().is_shared,
+            "a call is sure again"
         );
     }
 
