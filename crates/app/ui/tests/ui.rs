@@ -19,6 +19,16 @@ fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> (Option<i32>
     (status.code(), text(stdout), text(stderr))
 }
 
+/// Copies the program in another process: a process started by another test would inherit a descriptor that is open for
+/// writing, and a program that is open for writing can't be run.
+fn copy(to: &std::path::Path) {
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_tidegate-ui"))
+        .arg(to)
+        .status();
+    assert!(copied.expect("cp runs").success());
+}
+
 #[test]
 fn it_has_the_version_of_tidegate() {
     let (code, out, _) = run(env!("CARGO_BIN_EXE_tidegate-ui"), &["--version"]);
@@ -49,7 +59,7 @@ fn wrong_arguments_are_refused_with_the_right_ones() {
 fn without_tidegate_it_refuses_to_start() {
     let folder = TempDir::new().expect("a temporary folder");
     let alone = folder.path().join("tidegate-ui");
-    std::fs::copy(env!("CARGO_BIN_EXE_tidegate-ui"), &alone).expect("a copy");
+    copy(&alone);
     let (code, out, message) = run(&alone, &[]);
     assert_eq!((code, out.as_str()), (Some(2), ""), "{message}");
     assert!(message.contains("tidegate is found neither beside"), "{message}");
@@ -59,7 +69,7 @@ fn without_tidegate_it_refuses_to_start() {
 fn the_program_that_runs_it_is_the_one_that_measures() {
     let folder = TempDir::new().expect("a temporary folder");
     let alone = folder.path().join("tidegate-ui");
-    std::fs::copy(env!("CARGO_BIN_EXE_tidegate-ui"), &alone).expect("a copy");
+    copy(&alone);
     let mut child = Command::new(&alone)
         .arg("--settings")
         .arg(folder.path().join("ui.json"))

@@ -285,7 +285,7 @@ fn watching_takes_its_interval_only_with_an_equals_sign() {
 fn alone(folder: &std::path::Path, arguments: &[&str]) -> Output {
     let program = folder.join("tidegate");
     if !program.exists() {
-        std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).expect("a copy");
+        install(std::path::Path::new(env!("CARGO_BIN_EXE_tidegate")), &program);
     }
     Command::new(program)
         .args(arguments)
@@ -315,11 +315,22 @@ fn the_page_is_handed_to_its_own_program_or_refused_with_the_way_to_it() {
     assert!(String::from_utf8_lossy(&help.stdout).contains("--listen"));
 }
 
+/// Copies a program in another process: a process started by another test would inherit a descriptor that is open for
+/// writing, and a program that is open for writing can't be run.
+fn install(from: &std::path::Path, to: &std::path::Path) {
+    let installed = Command::new("install")
+        .args(["-m", "0755"])
+        .arg(from)
+        .arg(to)
+        .status();
+    assert!(installed.expect("install runs").success());
+}
+
 /// Writes an executable script.
 fn script(path: &std::path::Path, lines: &str) {
-    std::fs::write(path, format!("#!/bin/sh\n{lines}\n")).expect("written");
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(path, executable).expect("changed");
+    let source = path.with_extension("sh");
+    std::fs::write(&source, format!("#!/bin/sh\n{lines}\n")).expect("written");
+    install(&source, path);
 }
 
 /// The page measures with the program that was started, even if another one is installed beside it.
@@ -331,7 +342,7 @@ fn a_part_in_the_search_path_is_told_which_program_runs_it() {
         std::fs::create_dir(folder).expect("a folder");
     }
     let program = own.join("tidegate");
-    std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).expect("a copy");
+    install(std::path::Path::new(env!("CARGO_BIN_EXE_tidegate")), &program);
     script(&installed.join("tidegate"), "exit 1");
     script(&installed.join("tidegate-ui"), "echo \"$TIDEGATE_CORE\" \"$@\"");
     // It is called by a name that is also the command's.
@@ -372,7 +383,7 @@ fn a_part_in_the_current_folder_is_never_run() {
         std::fs::create_dir(folder).expect("a folder");
     }
     let program = own.join("tidegate");
-    std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).expect("a copy");
+    install(std::path::Path::new(env!("CARGO_BIN_EXE_tidegate")), &program);
     script(&current.join("tidegate-ui"), "echo planted");
     for search in [None, Some(""), Some("/nowhere:"), Some("."), Some("../current")] {
         let mut command = Command::new(&program);
