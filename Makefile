@@ -78,7 +78,7 @@ wheel-check:
 install: setup
 	@. scripts/cargo_path.sh; $(CARGO) build --profile dist -p cli && $(CARGO) build --release -p ui -p analysis-cli
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)/sbin
-	install -m 0755 $(DIST) $(OTHERS:%=$(TARGET)/release/%) $(DESTDIR)$(PREFIX)/bin
+	install -s -m 0755 $(DIST) $(OTHERS:%=$(TARGET)/release/%) $(DESTDIR)$(PREFIX)/bin
 	$(DIST) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
