@@ -36,6 +36,7 @@ pub struct PagePart {
 /// # Panics
 /// If addresses have fewer than 32 bits, which is the case on no supported host.
 #[must_use]
+#[inline]
 pub fn index(number: u32) -> usize {
     usize::try_from(number).expect("addresses have at least 32 bits")
 }

@@ -2,12 +2,14 @@
 //!
 //! A test program makes [`CountingAllocator`] its global allocator and calls [`taken_by`]. Each thread counts for
 //! itself, so that tests that run in parallel do not disturb each other; allocations of other threads are not counted.
+//! [`taken_by_process`] counts those of all threads, for a program with a single test.
 //!
 //! JUSTIFICATION for `unsafe`: `GlobalAlloc` is an unsafe trait, and every number here comes from standing in for the
 //! system's allocator, to which each call is forwarded unchanged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// The system's allocator, with a count of allocated bytes.
 #[derive(Debug)]
@@ -18,6 +20,9 @@ thread_local! {
     static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
     static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
 }
+
+static LIVE_BYTES_OF_ALL: AtomicIsize = AtomicIsize::new(0);
+static PEAK_BYTES_OF_ALL: AtomicIsize = AtomicIsize::new(0);
 
 /// Heap bytes that a part of a program allocated beyond those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +56,25 @@ pub fn taken_by<R>(action: impl FnOnce() -> R) -> (R, Taken) {
     (result, taken)
 }
 
+/// As [`taken_by`], with the bytes of all threads of the program.
+///
+/// # Panics
+/// As [`taken_by`].
+pub fn taken_by_process<R>(action: impl FnOnce() -> R) -> (R, Taken) {
+    let before = LIVE_BYTES_OF_ALL.load(Ordering::Relaxed);
+    PEAK_BYTES_OF_ALL.store(before, Ordering::Relaxed);
+    let (result, _) = taken_by(action);
+    let beyond = |bytes: &AtomicIsize| u64::try_from(bytes.load(Ordering::Relaxed) - before).unwrap_or(0);
+    let taken = Taken {
+        peak_bytes: beyond(&PEAK_BYTES_OF_ALL),
+        kept_bytes: beyond(&LIVE_BYTES_OF_ALL),
+    };
+    (result, taken)
+}
+
 fn count(bytes: isize) {
+    let of_all = LIVE_BYTES_OF_ALL.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK_BYTES_OF_ALL.fetch_max(of_all, Ordering::Relaxed);
     let live = LIVE_BYTES.get() + bytes;
     LIVE_BYTES.set(live);
     PEAK_BYTES.set(PEAK_BYTES.get().max(live));

@@ -4,39 +4,43 @@
 //! coefficient of the lowest power. Its parity is the remainder of `message * x^(m t)` divided by the generator, the
 //! product of the minimal polynomials of the odd powers 1 to 2t - 1 of the primitive element. Bits in front of the
 //! message that are 0 change nothing: that is the shortening, and messages are filled up with zeros in front to a
-//! multiple of 8 bytes, so that the division takes 8 bytes at a time from 8 tables.
+//! multiple of 8 bytes, so that the division takes 8 bytes at a time, by a table for each of their bytes. Of long parities
+//! these tables would leave a processor's first cache, so each half of a byte has one.
 //!
 //! A word with up to t wrong bits is corrected. One with more is recognised unless it lies within t bits of another
 //! code word; for random words that is a fraction of about `(n / 2^m)^t / t!` of n used bits ([`super::Code`]).
+
+use std::sync::Arc;
 
 use super::field::Field;
 use super::locate::locate;
 
 /// Words of 64 bits that hold every parity: 64 corrected bits in GF(2^14).
 pub(super) const WORDS_MAX: usize = 14;
-const BYTE_VALUES: usize = 256;
 /// Bytes that one turn of the division takes.
 const SLICE: usize = 8;
+/// Longest parity in words whose tables have a row for each value of a byte.
+const WORDS_BY_BYTES: usize = 3;
 
 /// Parity bits, first bit highest, the rest 0.
 pub(super) type Parity = [u64; WORDS_MAX];
 
-/// A code with its tables: 16 KiB per 64 parity bits, and those of the field.
-#[derive(Clone, Debug)]
+/// A code with its tables: 16 KiB per 64 parity bits up to 192, 2 KiB beyond, and those of the field, which codes share.
+#[derive(Debug)]
 pub(super) struct Bch {
-    field: Field,
+    field: Arc<Field>,
     strength: u32,
     parity_bits: u32,
     words: usize,
-    /// For each of the 8 places of a byte, for each value, the words of its remainder.
+    /// For each byte or half of one in a slice, the last one first, for each value, the words of its remainder.
     tables: Vec<u64>,
 }
 
 impl Bch {
-    /// The code that corrects `strength` bits over GF(2^degree) made by `polynomial`. Returns `None` if there is no
-    /// such field, or the parity is longer than [`WORDS_MAX`] words or than the code.
-    pub(super) fn new(degree: u32, polynomial: u32, strength: u32) -> Option<Self> {
-        let field = Field::new(degree, polynomial)?;
+    /// The code that corrects `strength` bits over a field. Returns `None` if the parity is longer than [`WORDS_MAX`]
+    /// words or than the code.
+    pub(super) fn new(field: Arc<Field>, strength: u32) -> Option<Self> {
+        let degree = field.degree();
         if strength == 0 || u64::from(strength) * u64::from(degree) >= u64::from(field.order()) {
             return None;
         }
@@ -73,33 +77,36 @@ impl Bch {
     /// The parity of a message whose length is a multiple of 8 bytes; the rest beyond one is ignored.
     pub(super) fn parity(&self, message: &[u8]) -> Parity {
         match self.words {
-            1 => self.divide::<1>(message),
-            2 => self.divide::<2>(message),
-            3 => self.divide::<3>(message),
-            4 => self.divide::<4>(message),
-            5 => self.divide::<5>(message),
-            6 => self.divide::<6>(message),
-            7 => self.divide::<7>(message),
-            8 => self.divide::<8>(message),
-            9 => self.divide::<9>(message),
-            10 => self.divide::<10>(message),
-            11 => self.divide::<11>(message),
-            12 => self.divide::<12>(message),
-            13 => self.divide::<13>(message),
-            _ => self.divide::<14>(message),
+            1 => self.divide::<1, 8>(message),
+            2 => self.divide::<2, 8>(message),
+            3 => self.divide::<3, 8>(message),
+            4 => self.divide::<4, 4>(message),
+            5 => self.divide::<5, 4>(message),
+            6 => self.divide::<6, 4>(message),
+            7 => self.divide::<7, 4>(message),
+            8 => self.divide::<8, 4>(message),
+            9 => self.divide::<9, 4>(message),
+            10 => self.divide::<10, 4>(message),
+            11 => self.divide::<11, 4>(message),
+            12 => self.divide::<12, 4>(message),
+            13 => self.divide::<13, 4>(message),
+            _ => self.divide::<14, 4>(message),
         }
     }
 
-    fn divide<const WORDS: usize>(&self, message: &[u8]) -> Parity {
+    /// `BITS`: those of a row's number.
+    fn divide<const WORDS: usize, const BITS: u32>(&self, message: &[u8]) -> Parity {
         let (rows, _) = self.tables.as_chunks::<WORDS>();
         let mut state = [0_u64; WORDS];
         let (slices, _) = message.as_chunks::<SLICE>();
         for slice in slices {
-            let front = (u64::from_be_bytes(*slice) ^ state[0]).to_be_bytes();
+            let mut front = u64::from_be_bytes(*slice) ^ state[0];
             let mut next = [0_u64; WORDS];
             next[..WORDS - 1].copy_from_slice(&state[1..]);
-            for (place, byte) in front.into_iter().enumerate() {
-                let row = &rows[(SLICE - 1 - place) * BYTE_VALUES + usize::from(byte)];
+            for values in rows.chunks_exact(1 << BITS) {
+                let [low, ..] = front.to_le_bytes();
+                let row = &values[usize::from(low) % (1 << BITS)];
+                front >>= BITS;
                 for (word, change) in next.iter_mut().zip(row) {
                     *word ^= change;
                 }
@@ -121,7 +128,7 @@ impl Bch {
         if word_bits > self.field.order() {
             return None;
         }
-        let found = locate(&self.field, self.strength, &exponents, word_bits)?;
+        let found = locate(self.field.tabled(), self.strength, &exponents, word_bits)?;
         Some(
             found
                 .into_iter()
@@ -150,14 +157,11 @@ fn generator(field: &Field, strength: u32) -> (Vec<u64>, usize) {
     let mut product = vec![0_u64; WORDS_MAX + 1];
     product[0] = 1;
     let mut degree = 0;
-    let mut is_root = vec![false; media::index(field.order())];
     for root in (1..2 * strength).step_by(2) {
-        if is_root[media::index(root)] {
-            continue;
-        }
         let conjugates = conjugates(field, root);
-        for conjugate in &conjugates {
-            is_root[media::index(*conjugate)] = true;
+        // The smallest one of them is odd and came before.
+        if conjugates.iter().any(|conjugate| *conjugate < root) {
+            continue;
         }
         degree += conjugates.len();
         let factor = minimal_polynomial(field, &conjugates);
@@ -184,14 +188,17 @@ fn conjugates(field: &Field, root: u32) -> Vec<u32> {
 
 fn minimal_polynomial(field: &Field, conjugates: &[u32]) -> Vec<bool> {
     let mut polynomial = vec![1_u16];
-    for conjugate in conjugates {
-        let root = field.power(*conjugate);
+    // A conjugate is the square of the one before.
+    let first = conjugates.first().copied().unwrap_or_default();
+    let mut root = (0..first).fold(1, |power, _| field.times_x(power));
+    for _ in conjugates {
         // Times (x + root).
         polynomial.insert(0, 0);
         for place in 0..polynomial.len() - 1 {
-            let product = field.multiply(polynomial[place + 1], root);
+            let product = field.multiply_by_bits(polynomial[place + 1], root);
             polynomial[place] ^= product;
         }
+        root = field.multiply_by_bits(root, root);
     }
     polynomial
         .into_iter()
@@ -199,35 +206,38 @@ fn minimal_polynomial(field: &Field, conjugates: &[u32]) -> Vec<bool> {
         .collect()
 }
 
+/// The tables of a divisor of `words` words.
 fn tables(divisor: &Parity, words: usize) -> Vec<u64> {
-    let mut rows: Vec<Parity> = vec![[0; WORDS_MAX]; SLICE * BYTE_VALUES];
-    for byte in 1..BYTE_VALUES {
-        let low = byte & byte.wrapping_neg();
-        rows[byte] = match byte == low {
-            true => {
-                let mut state = [0; WORDS_MAX];
-                for bit in (0..8).rev() {
-                    let is_set = (state[0] >> 63 == 1) != (byte >> bit & 1 == 1);
+    let bits = if words <= WORDS_BY_BYTES { 8 } else { 4 };
+    let values = 1 << bits;
+    let rows = media::index(64 / bits) * values;
+    let mut tables = Vec::with_capacity(rows * words);
+    let row = |tables: &[u64], at: usize| {
+        let mut row = [0; WORDS_MAX];
+        row[..words].copy_from_slice(&tables[at * words..][..words]);
+        row
+    };
+    for at in 0..rows {
+        let mut state = [0; WORDS_MAX];
+        match at.checked_sub(values) {
+            None => {
+                for bit in (0..bits).rev() {
+                    let is_set = (state[0] >> 63 == 1) != (at >> bit & 1 == 1);
                     shift_left(&mut state, 1);
                     add_if(&mut state, divisor, is_set);
                 }
-                state
             }
-            false => {
-                let mut sum = rows[low];
-                add_if(&mut sum, &rows[byte ^ low], true);
-                sum
+            // That of the place before, divided on.
+            Some(before) => {
+                state = row(&tables, before);
+                let front = usize::from(state[0].to_be_bytes()[0]) >> (8 - bits);
+                shift_left(&mut state, bits);
+                add_if(&mut state, &row(&tables, front), true);
             }
-        };
+        }
+        tables.extend_from_slice(&state[..words]);
     }
-    for at in BYTE_VALUES..rows.len() {
-        let mut row = rows[at - BYTE_VALUES];
-        let front = row[0].to_be_bytes()[0];
-        shift_left(&mut row, 8);
-        add_if(&mut row, &rows[usize::from(front)], true);
-        rows[at] = row;
-    }
-    rows.iter().flat_map(|row| row[..words].iter().copied()).collect()
+    tables
 }
 
 /// Shifts by 1 to 63 bits.
@@ -251,6 +261,10 @@ mod tests {
     use testkit::prng::Prng;
 
     use super::*;
+
+    fn code_over(degree: u32, polynomial: u32, strength: u32) -> Option<Bch> {
+        Bch::new(Arc::new(Field::new(degree, polynomial)?), strength)
+    }
 
     /// Division bit by bit.
     fn slow_parity(code: &Bch, message: &[u8]) -> Vec<bool> {
@@ -291,7 +305,7 @@ mod tests {
             (14, 0x5803, 60),
             (15, 0x8003, 16),
         ] {
-            let code = Bch::new(degree, polynomial, strength).unwrap();
+            let code = code_over(degree, polynomial, strength).unwrap();
             let message = random.bytes(136);
             assert_eq!(code.parity_bits(), degree * strength);
             let parity = code.parity(&message);
@@ -305,7 +319,7 @@ mod tests {
 
     #[test]
     fn zeros_in_front_change_nothing() {
-        let code = Bch::new(14, 0x402b, 8).unwrap();
+        let code = code_over(14, 0x402b, 8).unwrap();
         let message = Prng::new(4).bytes(64);
         assert_eq!(
             code.parity(&[&[0; 24][..], &message].concat()),
@@ -315,9 +329,9 @@ mod tests {
 
     #[test]
     fn impossible_codes_are_refused() {
-        assert!(Bch::new(13, 0x201b, 0).is_none());
-        assert!(Bch::new(14, 0x402b, 65).is_none());
-        assert!(Bch::new(5, 0x25, 7).is_none());
-        assert!(Bch::new(13, 0x2019, 4).is_none());
+        assert!(code_over(13, 0x201b, 0).is_none());
+        assert!(code_over(14, 0x402b, 65).is_none());
+        assert!(code_over(5, 0x25, 7).is_none());
+        assert!(code_over(13, 0x2019, 4).is_none());
     }
 }

@@ -6,24 +6,27 @@
 //! is less probable than 2^-[`EVIDENCE_BITS_MIN`].
 //!
 //! The first pass computes parities only, which suffices if some steps are free of errors. If no layout fits then, the
-//! second pass decodes. Two threads work. The code doesn't tell whether a byte was exchanged for a bad-block mark; the
+//! second pass decodes. Two threads work, on codes over the same field, whose tables they share. The code doesn't tell whether a byte was exchanged for a bad-block mark; the
 //! exchange is assumed if the mark reads as 0xFF on nearly all pages.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{self, AtomicUsize};
 use std::thread;
 
 use thiserror::Error;
 
 use super::bch::WORDS_MAX;
+use super::candidates::{Candidate, Candidates, Origin};
 use super::decoder::{Decoder, Scratch};
+use super::field::Field;
 use super::layout::{Code, Codec, Layout, Placement};
 use super::samples::Samples;
 use super::source::Source;
-use super::spec::{Shape, SpecError};
-use super::table::{FAMILIES, Family, shapes};
+use super::spec::SpecError;
+use super::table::Family;
 
 /// Bits of evidence for a layout, at least.
 pub const EVIDENCE_BITS_MIN: f64 = 48.0;
@@ -137,35 +140,20 @@ pub enum FindError {
     },
 }
 
-/// A layout to try.
-struct Candidate {
-    family: Option<&'static str>,
-    layout: Layout,
-}
-
 /// Finds the layout of a dump.
 ///
 /// # Errors
 /// If the dump can't be read, holds nothing, or no layout fits.
 pub fn find(source: &(impl Source + ?Sized), options: &FindOptions) -> Result<Found, FindError> {
-    let candidates = candidates(options)?;
+    let candidates = Candidates::new(options)?;
     let samples = Samples::take(source, options.range.clone())?;
     if samples.len() == 0 {
         let bytes = options.range.end.saturating_sub(options.range.start);
         return Err(FindError::NothingWritten { bytes });
     }
-    let mut groups: Vec<(Code, Vec<usize>)> = Vec::new();
-    let mut group_of: HashMap<Code, usize> = HashMap::new();
-    for (number, candidate) in candidates.iter().enumerate() {
-        let group = *group_of.entry(candidate.layout.code).or_insert_with(|| {
-            groups.push((candidate.layout.code, Vec::new()));
-            groups.len() - 1
-        });
-        groups[group].1.push(number);
-    }
-    let mut best = trial(&samples, &candidates, &groups, Pass::Clean);
+    let mut best = trial(&samples, &candidates, Pass::Clean);
     if !best.as_ref().is_some_and(Found::is_certain) {
-        let second = trial(&samples, &candidates, &groups, Pass::Decoded);
+        let second = trial(&samples, &candidates, Pass::Decoded);
         best = [best, second].into_iter().flatten().reduce(better);
     }
     match best {
@@ -173,9 +161,7 @@ pub fn find(source: &(impl Source + ?Sized), options: &FindOptions) -> Result<Fo
         best => Err(FindError::NotFound {
             tried: candidates.len(),
             pages: samples.len(),
-            best: best
-                .filter(|found| found.evidence_bits >= EVIDENCE_BITS_MIN)
-                .map(Box::new),
+            best: best.map(Box::new),
         }),
     }
 }
@@ -224,65 +210,6 @@ fn better(one: Found, other: Found) -> Found {
     if is_other_better { other } else { one }
 }
 
-fn candidates(options: &FindOptions) -> Result<Vec<Candidate>, SpecError> {
-    let mut shapes: Vec<Shape> = shapes().collect();
-    if let (Some(page_bytes), Some(oob_bytes)) = (options.page_bytes, options.oob_bytes) {
-        shapes = vec![Shape {
-            page_bytes,
-            oob_bytes,
-        }];
-    }
-    shapes.retain(|shape| options.page_bytes.is_none_or(|bytes| bytes == shape.page_bytes));
-    shapes.retain(|shape| options.oob_bytes.is_none_or(|bytes| bytes == shape.oob_bytes));
-    let raw_bytes = |shape: &Shape| u64::from(shape.page_bytes) + u64::from(shape.oob_bytes);
-    let divides = |shape: &Shape| {
-        options
-            .block_bytes
-            .is_none_or(|block| block.is_multiple_of(raw_bytes(shape)))
-    };
-    shapes.retain(divides);
-    if let Choice::Spec(text) = &options.choice {
-        let (page_bytes, oob_bytes) = Layout::sizes_in(text)?;
-        if page_bytes.is_some() && oob_bytes.is_some() {
-            return Ok(vec![Candidate {
-                family: None,
-                layout: Layout::parse(text, None)?,
-            }]);
-        }
-        shapes.retain(|shape| page_bytes.is_none_or(|bytes| bytes == shape.page_bytes));
-        shapes.retain(|shape| oob_bytes.is_none_or(|bytes| bytes == shape.oob_bytes));
-        let layouts: Vec<_> = shapes
-            .iter()
-            .map(|shape| Layout::parse(text, Some(*shape)))
-            .collect();
-        if layouts.iter().all(Result::is_err) {
-            layouts
-                .into_iter()
-                .next()
-                .unwrap_or_else(|| Layout::parse(text, None))?;
-        }
-        let layouts = shapes
-            .iter()
-            .filter_map(|shape| Layout::parse(text, Some(*shape)).ok());
-        return Ok(layouts.map(|layout| Candidate { family: None, layout }).collect());
-    }
-    let is_chosen = |family: &Family| match &options.choice {
-        Choice::Family(name) => family.name == *name,
-        _ => true,
-    };
-    let mut candidates = Vec::new();
-    for family in FAMILIES.iter().filter(|family| is_chosen(family)) {
-        for shape in &shapes {
-            let layouts = family.layouts(*shape);
-            candidates.extend(layouts.into_iter().map(|layout| Candidate {
-                family: Some(family.name),
-                layout,
-            }));
-        }
-    }
-    Ok(candidates)
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     /// Only layouts with a step that is free of errors.
@@ -293,60 +220,82 @@ enum Pass {
     Full,
 }
 
-/// The best layout of one pass, by two threads.
-fn trial(
-    samples: &Samples,
-    candidates: &[Candidate],
-    groups: &[(Code, Vec<usize>)],
-    pass: Pass,
-) -> Option<Found> {
-    let half = |first: usize| {
-        let groups = groups.iter().skip(first).step_by(2);
-        groups
-            .flat_map(|(_, members)| trial_of_code(samples, candidates, members, pass))
-            .collect::<Vec<_>>()
+/// The best layout of one pass.
+fn trial(samples: &Samples, candidates: &Candidates<'_>, pass: Pass) -> Option<Found> {
+    let mut codes: Vec<(Code, &[Candidate])> = candidates.by_code().collect();
+    let field = |code: Code| match code {
+        Code::Hamming(_) => None,
+        Code::Bch {
+            field, polynomial, ..
+        } => Some((field, polynomial)),
     };
-    let mut found = thread::scope(|scope| {
-        let other = scope.spawn(|| half(1));
-        let mut found = half(0);
-        match other.join() {
-            Ok(more) => found.extend(more),
-            // The panic continues in the thread that asked for the work.
-            Err(panic) => std::panic::resume_unwind(panic),
+    codes.sort_by_key(|(code, _)| field(*code));
+    let mut found: Vec<(Candidate, Found)> = codes
+        .chunk_by(|one, other| field(one.0) == field(other.0))
+        .flat_map(|codes| trial_of_field(samples, candidates, codes, pass))
+        .collect();
+    found.sort_by_key(|(candidate, _)| *candidate);
+    found.into_iter().map(|(_, result)| result).reduce(better)
+}
+
+/// The fitting layouts of codes over one field, by two threads.
+fn trial_of_field(
+    samples: &Samples,
+    candidates: &Candidates<'_>,
+    codes: &[(Code, &[Candidate])],
+    pass: Pass,
+) -> Vec<(Candidate, Found)> {
+    let field = codes.first().and_then(|(code, _)| code.field());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut found = Vec::new();
+        while let Some((_, members)) = codes.get(next.fetch_add(1, atomic::Ordering::Relaxed)) {
+            found.extend(trial_of_code(samples, candidates, (&field, members), pass));
         }
         found
-    });
-    found.sort_by_key(|(number, _)| *number);
-    found.into_iter().map(|(_, result)| result).reduce(better)
+    };
+    thread::scope(|scope| {
+        let other = (codes.len() > 1).then(|| scope.spawn(work));
+        let mut found = work();
+        match other.map(thread::ScopedJoinHandle::join) {
+            Some(Ok(more)) => found.extend(more),
+            // The panic continues in the thread that asked for the work.
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => {}
+        }
+        found
+    })
 }
 
 /// The fitting layouts of one code, whose tables are held meanwhile.
 fn trial_of_code(
     samples: &Samples,
-    candidates: &[Candidate],
-    members: &[usize],
+    candidates: &Candidates<'_>,
+    (field, members): (&Option<Arc<Field>>, &[Candidate]),
     pass: Pass,
-) -> Vec<(usize, Found)> {
+) -> Vec<(Candidate, Found)> {
     let mut found = Vec::new();
     let mut codec: Option<Codec> = None;
-    for number in members {
-        let candidate = &candidates[*number];
-        let Ok(map) = candidate.layout.map() else { continue };
+    for (candidate, origin, layout) in candidates.layouts(members) {
+        let Ok(map) = layout.map() else { continue };
         let bits = map.message_bits_max();
         // Hamming codes depend on the step; their tables are small.
-        let tables = match (&codec, candidate.layout.code) {
+        let tables = match (&codec, layout.code) {
             (Some(tables), Code::Bch { .. }) if tables.fits(bits) => Some(tables.clone()),
-            _ => candidate.layout.codec(bits).ok(),
+            _ => layout.codec_over(field.clone(), bits).ok(),
         };
         let Some(tables) = tables else { continue };
         codec = Some(tables.clone());
-        let Ok(decoder) = Decoder::with_codec(&candidate.layout, map, tables) else {
+        let Ok(decoder) = Decoder::with_codec(&layout, map, tables) else {
             continue;
         };
-        if let Some(mut result) = evaluate(samples, candidate, &decoder, pass) {
+        if let Some(mut result) = evaluate(samples, (origin, &layout), &decoder, pass) {
             result.tried = candidates.len();
             result.evidence_bits -= f64::from(u32::try_from(candidates.len()).unwrap_or(u32::MAX)).log2();
-            found.push((*number, result));
+            // The others are accidents, of which short codes have hundreds.
+            if result.evidence_bits >= EVIDENCE_BITS_MIN {
+                found.push((candidate, result));
+            }
         }
     }
     found
@@ -363,8 +312,13 @@ fn steps<'a>(decoder: &'a Decoder, pages: &'a [&'a [u8]]) -> impl Iterator<Item 
     })
 }
 
-fn evaluate(samples: &Samples, candidate: &Candidate, decoder: &Decoder, pass: Pass) -> Option<Found> {
-    let pages = samples.pages(candidate.layout.raw_bytes());
+fn evaluate(
+    samples: &Samples,
+    (origin, layout): (Origin<'_>, &Layout),
+    decoder: &Decoder,
+    pass: Pass,
+) -> Option<Found> {
+    let pages = samples.pages(layout.raw_bytes());
     let mut scratch = Scratch::default();
     let tried_steps = match decoder.strength() < STRONG {
         true => DECODED_STEPS,
@@ -378,20 +332,20 @@ fn evaluate(samples: &Samples, candidate: &Candidate, decoder: &Decoder, pass: P
             continue;
         }
         telling += 1;
-        let word_bits = step.message_bits + candidate.layout.code.parity_bits();
+        let word_bits = step.message_bits + layout.code.parity_bits();
         let difference = decoder.difference(&scratch);
         if difference == [0; WORDS_MAX] {
             clean += 1;
-            evidence -= candidate.layout.code.accident_log2(word_bits, 0);
+            evidence -= layout.code.accident_log2(word_bits, 0);
         } else if pass != Pass::Clean
             && let Some(wrong) = decoder.locate(&difference, step)
         {
             corrected += 1;
             let errors = u32::try_from(wrong.len()).unwrap_or(u32::MAX);
-            evidence -= candidate.layout.code.accident_log2(word_bits, errors);
+            evidence -= layout.code.accident_log2(word_bits, errors);
         }
         if pass == Pass::Clean && clean > 0 {
-            return evaluate(samples, candidate, decoder, Pass::Full);
+            return evaluate(samples, (origin, layout), decoder, Pass::Full);
         }
         let gives_up = match pass {
             Pass::Full => false,
@@ -409,8 +363,8 @@ fn evaluate(samples: &Samples, candidate: &Candidate, decoder: &Decoder, pass: P
     if matched == 0 {
         return None;
     }
-    let mut layout = candidate.layout.clone();
-    if candidate.family.is_some()
+    let mut layout = layout.clone();
+    if origin.family().is_some()
         && is_exchange_refuted(&layout, &pages)
         && let Placement::Inline { swap, .. } = &mut layout.placement
     {
@@ -418,7 +372,7 @@ fn evaluate(samples: &Samples, candidate: &Candidate, decoder: &Decoder, pass: P
     }
     Some(Found {
         layout,
-        family: candidate.family,
+        family: origin.family(),
         pages: pages.len(),
         steps: telling,
         clean,

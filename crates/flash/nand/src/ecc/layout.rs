@@ -9,6 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::bch::Bch;
+use super::field::Field;
 use super::hamming::{CODE_BITS, Hamming, HammingOrder};
 use super::map::Map;
 
@@ -68,6 +69,16 @@ impl Code {
         match self {
             Self::Hamming(_) => CODE_BITS,
             Self::Bch { strength, field, .. } => strength.saturating_mul(field),
+        }
+    }
+
+    /// The field of a BCH code; `None` if there is no such field.
+    pub(super) fn field(self) -> Option<Arc<Field>> {
+        match self {
+            Self::Hamming(_) => None,
+            Self::Bch {
+                field, polynomial, ..
+            } => Field::new(field, polynomial).map(Arc::new),
         }
     }
 
@@ -402,6 +413,15 @@ impl Layout {
 
     /// The code with its tables, for messages of up to `message_bits`.
     pub(super) fn codec(&self, message_bits: u32) -> Result<Codec, LayoutError> {
+        self.codec_over(self.code.field(), message_bits)
+    }
+
+    /// As [`Layout::codec`], over a field made before: [`Code::field`].
+    pub(super) fn codec_over(
+        &self,
+        field: Option<Arc<Field>>,
+        message_bits: u32,
+    ) -> Result<Codec, LayoutError> {
         let refused = |reason| LayoutError::Code {
             code: self.code,
             message_bits,
@@ -415,12 +435,8 @@ impl Layout {
                 code.map(Codec::Hamming)
                     .ok_or_else(|| refused("Hamming codes cover 256 or 512 bytes of data and no others, msb"))
             }
-            Code::Bch {
-                strength,
-                field,
-                polynomial,
-            } => {
-                let code = Bch::new(field, polynomial, strength).ok_or_else(|| {
+            Code::Bch { strength, .. } => {
+                let code = field.and_then(|field| Bch::new(field, strength)).ok_or_else(|| {
                     refused("the field has 13 to 15 bits, its polynomial must be primitive, and 1 to 64 bits are correctable")
                 })?;
                 match message_bits <= code.message_bits_max() && code.parity_bits() == self.code.parity_bits()

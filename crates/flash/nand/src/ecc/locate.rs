@@ -4,11 +4,11 @@
 //! distinct linear factors at all. The locator of a word with too many errors rarely does, so such words are cheap to
 //! recognise; trials of layouts meet hardly anything else. The roots found are checked against the syndromes.
 
-use super::field::Field;
+use super::field::Tabled;
 
 /// Exponents of the wrong bits of a word whose remainder has the terms `terms`, or `None` if no `strength` bits below
 /// `word_bits` explain it.
-pub(super) fn locate(field: &Field, strength: u32, terms: &[u32], word_bits: u32) -> Option<Vec<u32>> {
+pub(super) fn locate(field: Tabled<'_>, strength: u32, terms: &[u32], word_bits: u32) -> Option<Vec<u32>> {
     let syndromes = syndromes(field, strength, terms);
     let locator = locator(field, &syndromes)?;
     if locator.len() - 1 > media::index(strength) || !splits(field, &locator) {
@@ -27,7 +27,7 @@ pub(super) fn locate(field: &Field, strength: u32, terms: &[u32], word_bits: u32
 }
 
 /// Values of the polynomial with these terms at the powers 1 to 2t of the primitive element.
-fn syndromes(field: &Field, strength: u32, terms: &[u32]) -> Vec<u16> {
+fn syndromes(field: Tabled<'_>, strength: u32, terms: &[u32]) -> Vec<u16> {
     let order = field.order();
     let mut syndromes = vec![0_u16; media::index(2 * strength)];
     for term in terms {
@@ -51,7 +51,7 @@ fn syndromes(field: &Field, strength: u32, terms: &[u32]) -> Vec<u16> {
 
 /// The shortest polynomial with constant 1 that generates the syndromes, lowest coefficient first and the highest not 0.
 /// Returns `None` if its degree is below its length, as no set of positions has.
-fn locator(field: &Field, syndromes: &[u16]) -> Option<Vec<u16>> {
+fn locator(field: Tabled<'_>, syndromes: &[u16]) -> Option<Vec<u16>> {
     let size = syndromes.len() + 2;
     let mut current = vec![0_u16; size];
     current[0] = 1;
@@ -87,15 +87,18 @@ fn locator(field: &Field, syndromes: &[u16]) -> Option<Vec<u16>> {
 }
 
 /// Whether a polynomial of degree 1 or more is a product of distinct linear factors, none of them x.
-fn splits(field: &Field, locator: &[u16]) -> bool {
+fn splits(field: Tabled<'_>, locator: &[u16]) -> bool {
     let degree = locator.len() - 1;
     if degree < 2 {
         return true;
     }
     let leading = locator[degree];
-    let monic: Vec<u16> = locator[..degree]
+    // Places and logarithms of the other coefficients, divided by the leading one.
+    let monic: Vec<(usize, u32)> = locator[..degree]
         .iter()
-        .map(|low| field.divide(*low, leading))
+        .enumerate()
+        .filter(|(_, low)| **low != 0)
+        .map(|(place, low)| (place, field.logarithm(field.divide(*low, leading))))
         .collect();
     let mut power = vec![0_u16; 2 * degree];
     power[1] = 1;
@@ -110,8 +113,10 @@ fn splits(field: &Field, locator: &[u16]) -> bool {
             if factor == 0 {
                 continue;
             }
-            for (place, low) in monic.iter().enumerate() {
-                power[high - degree + place] ^= field.multiply(factor, *low);
+            let factor = field.logarithm(factor);
+            let sums = &mut power[high - degree..high];
+            for (place, low) in &monic {
+                sums[*place] ^= field.power_of_sum(factor, *low);
             }
         }
     }
@@ -123,7 +128,7 @@ fn splits(field: &Field, locator: &[u16]) -> bool {
 }
 
 /// Exponents below `word_bits` whose inverse powers are roots.
-fn roots(field: &Field, locator: &[u16], word_bits: u32) -> Vec<u32> {
+fn roots(field: Tabled<'_>, locator: &[u16], word_bits: u32) -> Vec<u32> {
     let order = field.order();
     let degree = locator.len() - 1;
     if degree == 1 {
@@ -159,21 +164,23 @@ fn roots(field: &Field, locator: &[u16], word_bits: u32) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::field::Field;
     use super::*;
 
     #[test]
     fn the_locator_of_errors_splits_and_one_with_a_double_or_missing_root_does_not() {
         let field = Field::new(13, 0x201b).unwrap();
-        let of_errors = |errors: &[u32]| locator(&field, &syndromes(&field, 5, errors)).unwrap();
+        let field = field.tabled();
+        let of_errors = |errors: &[u32]| locator(field, &syndromes(field, 5, errors)).unwrap();
         for errors in [&[7][..], &[0, 8190], &[3, 100, 4000], &[1, 2, 3, 4, 5]] {
             let locator = of_errors(errors);
-            assert!(splits(&field, &locator));
-            assert_eq!(roots(&field, &locator, 8191), errors);
+            assert!(splits(field, &locator));
+            assert_eq!(roots(field, &locator, 8191), errors);
         }
         // (1 + x)^2, and x^2 + x + c for a c that has no roots.
-        assert!(!splits(&field, &[1, 0, 1]));
+        assert!(!splits(field, &[1, 0, 1]));
         let without = (1..100_u16)
-            .filter(|constant| !splits(&field, &[*constant, 1, 1]))
+            .filter(|constant| !splits(field, &[*constant, 1, 1]))
             .count();
         assert!((30..70).contains(&without), "{without} of 99");
     }

@@ -11,6 +11,7 @@
 //! Specification: `docs/formats/nand-ecc.md`. Reed-Solomon codes, randomized (scrambled) data and pages without OOB are not supported.
 
 mod bch;
+mod candidates;
 mod corrected;
 mod decoder;
 mod field;
