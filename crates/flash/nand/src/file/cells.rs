@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
+use std::thread;
 
 use media::{NandGeometry, Nanos, Page, PagePart, Peb, index};
 
@@ -110,7 +111,7 @@ impl FileCells {
 
     /// Derives the state of a block from the image: the end of data other than 0xFF, and the bad-block mark in the
     /// OOB of its first page.
-    pub(super) fn scan(&mut self, peb: Peb) -> io::Result<BlockState> {
+    pub(super) fn scan(&self, peb: Peb) -> io::Result<BlockState> {
         let used = self.end_of_data(peb)?;
         let used = used.next_multiple_of(index(self.geometry.subpage_bytes()));
         let mut mark = [0xFF];
@@ -124,22 +125,52 @@ impl FileCells {
         })
     }
 
+    /// The states of all blocks, by two threads: nothing else can begin before.
+    pub(super) fn scan_all(&self) -> io::Result<Vec<BlockState>> {
+        let blocks = self.geometry.blocks();
+        let part = |range: std::ops::Range<u32>| -> io::Result<Vec<BlockState>> {
+            range.map(|peb| self.scan(Peb(peb))).collect()
+        };
+        thread::scope(|scope| {
+            let rest = scope.spawn(|| part(blocks / 2..blocks));
+            let mut states = part(0..blocks / 2)?;
+            match rest.join() {
+                Ok(rest) => states.extend(rest?),
+                // The panic continues in the thread that asked for the work.
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+            Ok(states)
+        })
+    }
+
     /// The offset after the last byte of a block that is not 0xFF. Most blocks of an image are full but for a page or
     /// two, so this looks from the end on: a few pages, then parts that double.
-    fn end_of_data(&mut self, peb: Peb) -> io::Result<usize> {
+    fn end_of_data(&self, peb: Peb) -> io::Result<usize> {
         let mut end = self.geometry.block_bytes();
         let mut bytes = self.geometry.page_bytes().max(8 << 10);
         let mut data = Vec::new();
         while end > 0 {
             let start = end.saturating_sub(bytes);
             data.resize(index(end - start), 0);
-            self.read(peb, start, &mut data)?;
+            self.read_data(peb, start, &mut data)?;
             if let Some(written) = end_of_written(&data) {
                 return Ok(index(start) + written);
             }
             (end, bytes) = (start, bytes.saturating_mul(2));
         }
         Ok(0)
+    }
+
+    fn read_data(&self, peb: Peb, offset: u32, out: &mut [u8]) -> io::Result<()> {
+        if self.kind == ImageKind::Data {
+            return self.fill(out, self.at(peb, offset));
+        }
+        for part in self.geometry.page_parts(offset, out.len()) {
+            let start = self.geometry.page_start(part.page) + part.start;
+            let bytes = &mut out[part.at..part.at + index(part.len)];
+            self.fill(bytes, self.at(peb, start))?;
+        }
+        Ok(())
     }
 
     fn has_marks(&self) -> bool {
@@ -177,15 +208,7 @@ impl FileCells {
 
 impl Cells for FileCells {
     fn read(&mut self, peb: Peb, offset: u32, out: &mut [u8]) -> io::Result<()> {
-        if self.kind == ImageKind::Data {
-            return self.fill(out, self.at(peb, offset));
-        }
-        for part in self.geometry.page_parts(offset, out.len()) {
-            let start = self.geometry.page_start(part.page) + part.start;
-            let bytes = &mut out[part.at..part.at + index(part.len)];
-            self.fill(bytes, self.at(peb, start))?;
-        }
-        Ok(())
+        self.read_data(peb, offset, out)
     }
 
     fn write(&mut self, peb: Peb, offset: u32, data: &[u8]) -> io::Result<()> {

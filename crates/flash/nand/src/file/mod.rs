@@ -265,10 +265,8 @@ fn adopted(
         model: ChipModel { geometry, ..model },
         faults: FaultModel::none(),
     };
-    let blocks = geometry
-        .pebs()
-        .map(|peb| cells.scan(peb))
-        .collect::<io::Result<Vec<_>>>()
+    let blocks = cells
+        .scan_all()
         .map_err(|source| host(path, "looking through the image", source))?;
     if access == Access::ReadWrite {
         let sidecar_path = sidecar_path(path);
