@@ -397,7 +397,13 @@ impl<'a> Session<'a> {
         let known = &self.joiner.attribution;
         let renames = self.renames.as_ref();
         let unwatched = renames.map_or(0, |renames| renames.unwatched(&known.file_systems));
-        let limitations = limitations::at_end(&counters, (dropped, unwatched), self.joiner.untold, known);
+        let limitations = limitations::at_end(
+            &counters,
+            (dropped, unwatched),
+            self.joiner.untold,
+            known,
+            self.source.forgotten(),
+        );
         self.header.limitations.extend(limitations);
         Ok(())
     }

@@ -72,6 +72,8 @@ pub(crate) struct Untold {
     pub pushed_out: u64,
     /// Flushes whose callers were dropped at the memory limit.
     pub flushes: u64,
+    /// Times that pieces of bios, or names of bios, were dropped at the memory limit.
+    pub parts: u64,
 }
 
 /// Joins records into requests.
@@ -179,6 +181,7 @@ impl Joiner {
     /// At the end of the trace: reports waiting items as they are.
     pub(crate) fn finish(&mut self) {
         let _in_flight = self.give_up(u64::MAX);
+        self.untold.parts = self.parts.forgotten() + self.merged.forgotten();
         self.give_up_commands(u64::MAX);
     }
 

@@ -108,6 +108,14 @@ impl Source {
         }
     }
 
+    /// Number of times that the source dropped what it knew, at its memory limit.
+    pub(crate) fn forgotten(&self) -> u64 {
+        match self {
+            Self::Bpf(_) => 0,
+            Self::Tracefs(instance, _) => instance.forgotten(),
+        }
+    }
+
     pub(crate) fn calls(&self) -> Result<Vec<(CallKey, &'static str, u64)>, CaptureError> {
         match self {
             Self::Bpf(programs) => programs.calls(),

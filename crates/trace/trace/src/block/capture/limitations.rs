@@ -22,6 +22,7 @@ pub(super) fn at_end(
     (dropped_renames, unwatched): (u64, u64),
     untold: Untold,
     known: &Attribution,
+    forgotten_by_source: u64,
 ) -> Vec<Limitation> {
     let limitation = |what: &str, why: String| Limitation {
         what: what.to_owned(),
@@ -109,6 +110,16 @@ pub(super) fn at_end(
             known.forgotten(),
             "owners and kinds of some blocks",
             "more places or transactions than are kept",
+        ),
+        (
+            untold.parts,
+            "owners of some blocks",
+            "more pieces of I/Os waited for the rest than are kept",
+        ),
+        (
+            forgotten_by_source,
+            "owners, times and processes of some requests",
+            "more places, requests in flight or threads than the reader of tracefs keeps",
         ),
     ] {
         if forgotten > 0 {

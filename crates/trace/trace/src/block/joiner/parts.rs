@@ -10,6 +10,8 @@ const PARTS_MAX: usize = 1 << 16;
 pub(super) struct Parts<T> {
     by_owner: HashMap<(u64, u32), Vec<T>>,
     count: usize,
+    /// Number of times that all were dropped at the limit.
+    forgotten: u64,
 }
 
 impl<T> Default for Parts<T> {
@@ -17,15 +19,17 @@ impl<T> Default for Parts<T> {
         Self {
             by_owner: HashMap::new(),
             count: 0,
+            forgotten: 0,
         }
     }
 }
 
 impl<T> Parts<T> {
-    /// Adds parts. At the limit all are dropped: their owners' records were lost.
+    /// Adds parts. At the limit all are dropped: the records of most of their owners were lost.
     pub(super) fn add(&mut self, owner: (u64, u32), parts: impl IntoIterator<Item = T>) {
         if self.count >= PARTS_MAX {
             self.clear();
+            self.forgotten += 1;
         }
         let known = self.by_owner.entry(owner).or_default();
         let before = known.len();
@@ -42,8 +46,28 @@ impl<T> Parts<T> {
         parts
     }
 
+    /// Number of times that all were dropped at the limit.
+    pub(super) const fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
     pub(super) fn clear(&mut self) {
         self.by_owner.clear();
         self.count = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_without_owners_are_dropped_at_the_limit_and_counted() {
+        let mut parts = Parts::default();
+        for owner in 0..=u64::try_from(PARTS_MAX).unwrap() {
+            parts.add((owner, 0), [()]);
+        }
+        assert_eq!((parts.count, parts.forgotten()), (1, 1));
+        assert_eq!(parts.take((0, 0)).len(), 0);
     }
 }

@@ -18,6 +18,7 @@ use results::block_trace::{DeviceNumber, TracedDevice};
 use results::shown;
 use zerocopy::FromZeros;
 
+use super::Forgotten;
 use crate::block::device::{self, Mount};
 use crate::block::record::{
     EventRecord, NameRecord, ProcessReference, RunPart, WriterRecord, dirtied, event_kind, kernel_device,
@@ -95,12 +96,19 @@ pub(super) enum Told {
     Name(Box<NameRecord>),
 }
 
+/// Maximum number of extents of all disks; of folders, of inodes without a name yet, and of named ones. A full map is
+/// dropped as a whole, and counted.
+const MAX_EXTENTS: usize = 1 << 20;
+const MAX_INODES: usize = 1 << 18;
+
 /// All known files on the traced disks.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     mounted: HashMap<u32, Mounted>,
     /// By disk and first sector.
     extents: HashMap<u32, BTreeMap<u64, Extent>>,
+    /// Number of all extents.
+    extent_count: usize,
     /// Folders by file system and inode: their paths below the root.
     folders: HashMap<(u32, u64), String>,
     /// New inodes whose names have not been looked up yet, and their folders.
@@ -108,13 +116,15 @@ pub(super) struct Files {
     /// Entries of named inodes.
     entries: HashMap<(u32, u64), u64>,
     next_entry: u64,
+    forgotten: Forgotten,
 }
 
 impl Files {
     /// Asks the file systems on the devices for the positions of their files.
-    pub(super) fn of(devices: &[TracedDevice]) -> Self {
+    pub(super) fn of(devices: &[TracedDevice], forgotten: Forgotten) -> Self {
         let mut files = Self {
             next_entry: FIRST_ENTRY,
+            forgotten,
             ..Self::default()
         };
         for device in devices {
@@ -158,7 +168,8 @@ impl Files {
         {
             if let Some(path) = file.path() {
                 let path = path.trim_end_matches('/').to_owned();
-                self.folders.insert((file_system, file.inode()), path);
+                let key = (file_system, file.inode());
+                bounded_insert(&mut self.folders, key, path, &self.forgotten);
             }
         }
         for piece in map.all() {
@@ -217,7 +228,8 @@ impl Files {
             }
             "ext4_allocate_inode" => {
                 self.entries.remove(&(device, inode));
-                self.nameless.insert((device, inode), number("dir").unwrap_or(0));
+                let folder = number("dir").unwrap_or(0);
+                bounded_insert(&mut self.nameless, (device, inode), folder, &self.forgotten);
                 vec![Told::Event(happened(
                     event_kind::CREATE,
                     device,
@@ -349,12 +361,18 @@ impl Files {
             return;
         }
         self.take_out(disk, start, end);
+        if self.extent_count >= MAX_EXTENTS {
+            self.extents.clear();
+            self.extent_count = 0;
+            self.forgotten.count();
+        }
         let extent = Extent {
             end,
             file_system,
             owner,
         };
         self.extents.entry(disk).or_default().insert(start, extent);
+        self.extent_count += 1;
     }
 
     /// Extents that overlap a range, with their first sectors.
@@ -371,6 +389,7 @@ impl Files {
     fn take_out(&mut self, disk: u32, start: u64, end: u64) {
         let old = self.overlapping(disk, start, end);
         let extents = self.extents.entry(disk).or_default();
+        let before = extents.len();
         for (first, extent) in old {
             extents.remove(&first);
             if first < start {
@@ -387,6 +406,7 @@ impl Files {
                 extents.insert(end, Extent { owner, ..extent });
             }
         }
+        self.extent_count = self.extent_count - before + extents.len();
     }
 
     /// The entry that names an inode; 0 if none was made here: paths found at the start are known otherwise.
@@ -414,9 +434,9 @@ impl Files {
         let root = self.mounted.get(&key.0).map_or(0, |mounted| mounted.root);
         names.push(name(root, root, ""));
         names.push(name(entry, root, path.trim_start_matches('/')));
-        self.entries.insert(key, entry);
+        bounded_insert(&mut self.entries, key, entry, &self.forgotten);
         if is_folder {
-            self.folders.insert(key, path);
+            bounded_insert(&mut self.folders, key, path, &self.forgotten);
         }
         entry
     }
@@ -441,6 +461,15 @@ impl Files {
         self.next_entry += 2;
         self.next_entry
     }
+}
+
+/// Inserts a value; a full map is dropped before, and counted.
+fn bounded_insert<T>(map: &mut HashMap<(u32, u64), T>, key: (u32, u64), value: T, forgotten: &Forgotten) {
+    if map.len() >= MAX_INODES && !map.contains_key(&key) {
+        map.clear();
+        forgotten.count();
+    }
+    map.insert(key, value);
 }
 
 fn number_after(fields: &str, name: &str) -> Option<u64> {
@@ -604,5 +633,26 @@ mod tests {
         assert!(line(&mut files, "ext4_evict_inode", "dev 7,0 ino 12 nlink 1").is_empty());
         let told = line(&mut files, "ext4_evict_inode", "dev 7,0 ino 12 nlink 0");
         assert!(matches!(told.as_slice(), [Told::Event(one)] if one.event == event_kind::DELETE));
+    }
+
+    #[test]
+    fn places_and_inodes_without_end_are_forgotten_and_counted() {
+        let mut files = files();
+        for block in 0..=u64::try_from(MAX_EXTENTS).unwrap() {
+            // Every second block, so that none continues another.
+            let fields = format!("dev 7,0 ino 12 es [{block}/1) mapped {} status W", block * 2);
+            line(&mut files, "ext4_es_insert_extent", &fields);
+        }
+        assert_eq!((files.extent_count, files.forgotten.get()), (1, 1));
+        assert_eq!(files.extents[&DISK].len(), files.extent_count);
+        // A piece out of the middle leaves two.
+        files.put(DISK, 1 << 40, (1 << 40) + 24, DISK, Owner::Journal);
+        files.take_out(DISK, (1 << 40) + 8, (1 << 40) + 16);
+        assert_eq!(files.extents[&DISK].len(), files.extent_count);
+        for inode in 0..=u64::try_from(MAX_INODES).unwrap() {
+            let fields = format!("dev 7,0 ino {inode} dir 2 mode 0100644");
+            line(&mut files, "ext4_allocate_inode", &fields);
+        }
+        assert_eq!((files.nameless.len(), files.forgotten.get()), (1, 2));
     }
 }

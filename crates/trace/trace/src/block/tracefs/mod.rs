@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
@@ -66,6 +67,22 @@ pub(crate) struct Instance {
     /// The disk of each disk or partition, by device number.
     disks: HashMap<u32, u32>,
     devices: Vec<TracedDevice>,
+    /// Shared with the reader.
+    forgotten: Forgotten,
+}
+
+/// Number of times that one of the reader's maps was dropped at its limit.
+#[derive(Clone, Debug, Default)]
+struct Forgotten(Arc<AtomicU64>);
+
+impl Forgotten {
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Instance {
@@ -88,6 +105,7 @@ impl Instance {
             folder,
             disks,
             devices: devices.to_vec(),
+            forgotten: Forgotten::default(),
         };
         let filter: Vec<String> = instance
             .disks
@@ -154,13 +172,22 @@ impl Instance {
         })?;
         Ok(Reader {
             pipe: File::from(pipe),
-            parser: Parser::new(self.disks.clone(), Files::of(&self.devices)),
+            parser: Parser::new(
+                self.disks.clone(),
+                Files::of(&self.devices, self.forgotten.clone()),
+                self.forgotten.clone(),
+            ),
         })
     }
 
     /// Stops the events.
     pub(crate) fn stop(&self) {
         let _ = self.write("tracing_on", "0");
+    }
+
+    /// Number of times that the reader dropped one of its maps at the limit.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten.get()
     }
 
     /// Number of events that the kernel overwrote or dropped.

@@ -7,8 +7,8 @@ use formats::ftrace_line::{BlockFields, Line, lost_events, named};
 use results::block_trace::{Operation, RequestFlags};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::EVENTS;
 use super::files::{self, Files, Moment, Told};
+use super::{EVENTS, Forgotten};
 use crate::block::chunk::Chunk;
 use crate::block::joiner::low_half;
 use crate::block::record::{
@@ -72,6 +72,7 @@ pub(super) struct Parser {
     in_flight: HashMap<u32, u32>,
     known: HashMap<u32, (u32, bool)>,
     files: Files,
+    forgotten: Forgotten,
     bits: FlagBits,
     bios: u64,
     /// Time of the last event.
@@ -79,13 +80,14 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    pub(super) fn new(disks: HashMap<u32, u32>, files: Files) -> Self {
+    pub(super) fn new(disks: HashMap<u32, u32>, files: Files, forgotten: Forgotten) -> Self {
         Self {
             disks,
             under_way: HashMap::new(),
             in_flight: HashMap::new(),
             known: HashMap::new(),
             files,
+            forgotten,
             bits: flag_bits(),
             bios: 0,
             time: 0,
@@ -124,6 +126,7 @@ impl Parser {
         let key = (disk, word & 0xFF, sector);
         if self.under_way.len() >= MAX_UNDER_WAY {
             self.under_way.clear();
+            self.forgotten.count();
         }
         match event {
             "block_bio_queue" => self.bio(line, &fields, disk, chunk),
@@ -174,9 +177,9 @@ impl Parser {
     }
 
     fn file_event(&mut self, line: Line<'_>, event: &str, fields: &str, chunk: &mut Chunk) {
-        let known = &mut self.known;
+        let (known, forgotten) = (&mut self.known, &self.forgotten);
         let mut moment = || {
-            let (process, by_kernel) = process(known, line, chunk);
+            let (process, by_kernel) = process((&mut *known, forgotten), line, chunk);
             Moment {
                 time: line.time_ns,
                 process,
@@ -193,7 +196,7 @@ impl Parser {
     }
 
     fn bio(&mut self, line: Line<'_>, fields: &BlockFields, disk: u32, chunk: &mut Chunk) {
-        let (submitter, by_kernel) = process(&mut self.known, line, chunk);
+        let (submitter, by_kernel) = process((&mut self.known, &self.forgotten), line, chunk);
         self.bios += 1;
         let mut record = BioRecord::new_zeroed();
         record.kind = KIND_BIO;
@@ -246,7 +249,7 @@ impl Parser {
 
 /// Returns the process of a line, and whether it is a kernel thread; reports its name if it is new.
 fn process(
-    known: &mut HashMap<u32, (u32, bool)>,
+    (known, forgotten): (&mut HashMap<u32, (u32, bool)>, &Forgotten),
     line: Line<'_>,
     chunk: &mut Chunk,
 ) -> (ProcessReference, bool) {
@@ -255,6 +258,7 @@ fn process(
     name[..length].copy_from_slice(&line.name.as_bytes()[..length]);
     if known.len() >= MAX_THREADS {
         known.clear();
+        forgotten.count();
     }
     let (tgid, by_kernel) = *known.entry(line.tid).or_insert_with(|| look_up(line.tid));
     let mix = name.chunks_exact(8).fold(0_u64, |mix, part| {
