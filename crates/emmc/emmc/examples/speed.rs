@@ -4,6 +4,7 @@
 //! `cargo run --release -p emmc --example speed [REQUESTS] [CARD]`. The card is completely written before; only the
 //! random writes are timed. Nothing else of the crate reads a clock.
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use emmc::block::{QueueRules, SchedulerKind};
 use emmc::card::CardFile;
 use emmc::host::HostFile;
 use emmc::packing::PackRules;
-use emmc::simulation::{Continue, DiscardMode, DriverMode, Setup, Simulation};
+use emmc::simulation::{DiscardMode, DriverMode, Setup, Simulation};
 use emmc::workload::{DirectRules, Order, direct};
 use results::block_trace::Operation;
 use results::nearest_f64;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
     };
     let simulation = simulation.with_written(0, sectors);
     let started = Instant::now();
-    let (outcome, _) = simulation.run(|_| Continue::Yes);
+    let (outcome, _) = simulation.run(|_| ControlFlow::Continue(()));
     let seconds = started.elapsed().as_secs_f64();
     let text = format!(
         "{} requests in {seconds:.2} s: {:.0} a second; {} collections, write amplification {:.2}, peak memory {}\n",

@@ -13,8 +13,8 @@ use crate::geometry::CardGeometry;
 use crate::nand_array::{NandArray, NandCounters, NandPower, NandTiming};
 use crate::read_ahead::ReadAhead;
 use crate::translation::{
-    DataStream, Epoch, Flash, Forget, HowSoon, Hybrid, HybridRules, Kept, Locality, PageMap, PageMapRules,
-    Placement, Translation, TranslationCounters, UnitWrite,
+    DataStream, Epoch, Flash, Forget, Hybrid, HybridRules, Kept, Locality, PageMap, PageMapRules, Placement,
+    Translation, TranslationCounters, UnitWrite, Urgency,
 };
 
 /// A range of sectors in a command.
@@ -31,8 +31,8 @@ pub struct Extent {
 /// Required durability of a write when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// According to the card's cache.
-    Usual,
+    /// Acknowledged from the cache if the card has one, else when it is programmed.
+    Cached,
     /// Programmed (reliable write, FUA).
     Programmed,
 }
@@ -206,9 +206,9 @@ impl Card {
     }
 
     /// Prefetch hint: a write to a sector will follow. No effect on the model.
-    pub fn expect(&self, sector: u64, how_soon: HowSoon) {
+    pub fn prefetch(&self, sector: u64, urgency: Urgency) {
         let (unit, _) = self.flash.geometry.units_of(sector, 1);
-        self.layer.expect(unit, how_soon);
+        self.layer.prefetch(unit, urgency);
     }
 
     /// Reads extents as one stream; returns the time at which the last sector is transferred over the bus.
@@ -495,7 +495,7 @@ mod tests {
         Extent {
             sector,
             sectors,
-            placement: Placement::Common,
+            placement: Placement::Default,
         }
     }
 
@@ -506,7 +506,7 @@ mod tests {
     /// 4 KiB: command 100, data 8 x 6.4 = 51.2, PC 80, LSB 500: ready at 731.2; the bus was free at 51.2.
     #[test]
     fn four_kib_take_command_data_transfer_and_program() {
-        let times = card(&file()).write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
+        let times = card(&file()).write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Cached);
         assert_eq!(times.ready, nanos_us(731, 2));
     }
 
@@ -518,7 +518,7 @@ mod tests {
             Nanos::ZERO,
             1,
             &[extent(0, 8), extent(8000, 8)],
-            Durability::Usual,
+            Durability::Cached,
         );
         assert_eq!(times.ready, nanos_us(788, 8));
         assert_eq!(card.translation().padded_units, 0);
@@ -531,10 +531,10 @@ mod tests {
         let mut file = file();
         file.controller.packed_apart = true;
         let pack = [extent(0, 8), extent(8000, 8)];
-        let times = card(&file).write(Nanos::ZERO, 1, &pack, Durability::Usual);
+        let times = card(&file).write(Nanos::ZERO, 1, &pack, Durability::Cached);
         assert_eq!(times.ready, nanos_us(1317, 6));
         let follows = [extent(0, 8), extent(8, 8)];
-        let times = card(&file).write(Nanos::ZERO, 1, &follows, Durability::Usual);
+        let times = card(&file).write(Nanos::ZERO, 1, &follows, Durability::Cached);
         assert_eq!(times.ready, nanos_us(788, 8));
     }
 
@@ -542,7 +542,7 @@ mod tests {
     /// arrived at 100 + 16 x 102.4 = 1738.4, then 80 + 500 = 2318.4.
     #[test]
     fn a_super_page_programs_all_banks_at_once() {
-        let times = card(&file()).write(Nanos::ZERO, 0, &[extent(0, 256)], Durability::Usual);
+        let times = card(&file()).write(Nanos::ZERO, 0, &[extent(0, 256)], Durability::Cached);
         assert_eq!(times.ready, nanos_us(2318, 4));
     }
 
@@ -556,11 +556,11 @@ mod tests {
                 Nanos(second * 100_000_000),
                 0,
                 &[extent(second * 256, 256)],
-                Durability::Usual,
+                Durability::Cached,
             );
         }
         let start = Nanos(1_000_000_000);
-        let times = card.write(start, 0, &[extent(512, 256)], Durability::Usual);
+        let times = card.write(start, 0, &[extent(512, 256)], Durability::Cached);
         assert_eq!(times.ready, start + nanos_us(9582, 4));
         assert_eq!(card.nand().backups, 16);
     }
@@ -569,7 +569,7 @@ mod tests {
     #[test]
     fn one_command_over_upper_pages_copies_nothing() {
         let mut card = card(&file());
-        card.write(Nanos::ZERO, 0, &[extent(0, 768)], Durability::Usual);
+        card.write(Nanos::ZERO, 0, &[extent(0, 768)], Durability::Cached);
         assert_eq!(card.nand().backups, 0);
     }
 
@@ -578,9 +578,9 @@ mod tests {
     #[test]
     fn a_write_of_a_part_reads_the_rest_first() {
         let mut card = card(&file());
-        card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
+        card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Cached);
         let start = Nanos::from_millis(10);
-        let times = card.write(start, 0, &[extent(0, 1)], Durability::Usual);
+        let times = card.write(start, 0, &[extent(0, 1)], Durability::Cached);
         assert_eq!(times.ready, start + nanos_us(866, 4));
     }
 
@@ -591,7 +591,7 @@ mod tests {
         let mut file = file();
         file.controller.cache = true;
         let mut card = card(&file);
-        let times = card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
+        let times = card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Cached);
         assert_eq!(times.ready, nanos_us(151, 2));
         assert_eq!(card.flush(Nanos::from_millis(1)), nanos_us(1680, 0));
         assert_eq!(card.translation().padded_units, 1);
@@ -606,7 +606,7 @@ mod tests {
         file.controller.cache = true;
         let mut card = card(&file);
         card.keep_record();
-        card.write(Nanos::ZERO, 0, &[extent(0, 24)], Durability::Usual);
+        card.write(Nanos::ZERO, 0, &[extent(0, 24)], Durability::Cached);
         let end = nanos_us(782, 4);
         assert_eq!(card.take_programmed(), [(0, end), (1, end)]);
         card.flush(Nanos::from_millis(1));
@@ -633,7 +633,7 @@ mod tests {
                 Nanos::from_millis(10 * n),
                 0,
                 &[extent(n * 8, 8)],
-                Durability::Usual,
+                Durability::Cached,
             );
         }
         assert_eq!(card.nand().backups, 0);
@@ -643,7 +643,7 @@ mod tests {
     #[test]
     fn a_read_takes_cells_channel_and_bus() {
         let mut card = card(&file());
-        card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Usual);
+        card.write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Cached);
         let start = Nanos::from_millis(10);
         assert_eq!(card.read(start, 0, &[extent(0, 8)]), start + nanos_us(331, 2));
     }
@@ -656,7 +656,7 @@ mod tests {
         let mut file = file();
         file.controller.read_ahead_bytes = 16384;
         let mut card = card(&file);
-        card.write(Nanos::ZERO, 0, &[extent(0, 128)], Durability::Usual);
+        card.write(Nanos::ZERO, 0, &[extent(0, 128)], Durability::Cached);
         let mut time = |millis, sector| {
             let start = Nanos::from_millis(millis);
             card.read(start, 0, &[extent(sector, 16)]) - start
@@ -668,7 +668,7 @@ mod tests {
             [flash, flash, memory]
         );
         // The last page lies at sector 112: nothing is behind it.
-        card.write(Nanos::from_millis(70), 0, &[extent(0, 16)], Durability::Usual);
+        card.write(Nanos::from_millis(70), 0, &[extent(0, 16)], Durability::Cached);
         let start = Nanos::from_millis(80);
         assert_eq!(card.read(start, 0, &[extent(16, 16)]) - start, flash);
     }
@@ -677,7 +677,7 @@ mod tests {
     #[test]
     fn trim_is_written_and_discard_is_not() {
         let mut card = card(&file());
-        card.write(Nanos::ZERO, 0, &[extent(0, 16)], Durability::Usual);
+        card.write(Nanos::ZERO, 0, &[extent(0, 16)], Durability::Cached);
         let start = Nanos::from_millis(10);
         assert_eq!(
             card.forget(start, 0, 8, Forget::Durably),
@@ -698,7 +698,7 @@ mod tests {
             placement: Placement::Tagged,
             ..extent(0, 8)
         };
-        let times = card(&file).write(Nanos::ZERO, 0, &[tagged], Durability::Usual);
+        let times = card(&file).write(Nanos::ZERO, 0, &[tagged], Durability::Cached);
         assert_eq!(times.ready, nanos_us(631, 2));
     }
 
@@ -708,7 +708,7 @@ mod tests {
     fn a_small_buffer_holds_the_bus() {
         let mut file = file();
         file.controller.buffer_bytes = 8192;
-        let times = card(&file).write(Nanos::ZERO, 0, &[extent(0, 32)], Durability::Usual);
+        let times = card(&file).write(Nanos::ZERO, 0, &[extent(0, 32)], Durability::Cached);
         assert_eq!(times.ready, nanos_us(1362, 4));
         assert_eq!(times.data_end, nanos_us(682, 4));
     }

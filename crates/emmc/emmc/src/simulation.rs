@@ -19,6 +19,7 @@ mod task_queue;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::ControlFlow;
 
 use media::Nanos;
 use results::block_trace::Operation;
@@ -32,8 +33,8 @@ use crate::host::HostFile;
 use crate::invariants::{self, AtEnd};
 use crate::outcome::{DriverCounters, KindOutcome, Outcome, between};
 use crate::packing::{Gathered, PackRules};
-use crate::translation::{HowSoon, Placement};
-use crate::workload::{Actor, Ground, Random, Step, View};
+use crate::translation::{Placement, Urgency};
+use crate::workload::{Actor, Random, Step, TaskKind, View};
 
 use self::task_queue::TaskQueue;
 
@@ -111,7 +112,7 @@ enum Wait {
 
 struct Task {
     actor: Box<dyn Actor>,
-    ground: Ground,
+    kind: TaskKind,
     wait: Wait,
     pending: Option<Bio>,
     outstanding: u32,
@@ -183,7 +184,7 @@ impl Simulation {
         let tasks: Vec<Task> = actors
             .into_iter()
             .map(|actor| Task {
-                ground: actor.ground(),
+                kind: actor.kind(),
                 actor,
                 wait: Wait::Ready,
                 pending: None,
@@ -191,7 +192,10 @@ impl Simulation {
                 done_bytes: 0,
             })
             .collect();
-        let foreground = tasks.iter().filter(|task| task.ground == Ground::Fore).count();
+        let foreground = tasks
+            .iter()
+            .filter(|task| task.kind == TaskKind::Foreground)
+            .count();
         let mut simulation = Self {
             now: Nanos::ZERO,
             setup: setup.clone(),
@@ -247,10 +251,10 @@ impl Simulation {
             let extent = Extent {
                 sector: at,
                 sectors: u32::try_from(piece).unwrap_or(u32::MAX),
-                placement: Placement::Common,
+                placement: Placement::Default,
             };
             let start = self.card.idle_at();
-            self.card.write(start, 0, &[extent], Durability::Usual);
+            self.card.write(start, 0, &[extent], Durability::Cached);
             at += piece;
         }
         self.begin_here()
@@ -266,10 +270,10 @@ impl Simulation {
             let extent = Extent {
                 sector: random.below(places) * 8,
                 sectors: 8,
-                placement: Placement::Common,
+                placement: Placement::Default,
             };
             let start = self.card.idle_at();
-            self.card.write(start, 0, &[extent], Durability::Usual);
+            self.card.write(start, 0, &[extent], Durability::Cached);
         }
         self.begin_here()
     }
@@ -300,7 +304,7 @@ impl Simulation {
     ///
     /// # Panics
     /// If the counters of the run contradict each other, which is a defect of the model.
-    pub fn run(mut self, mut step: impl FnMut(u64) -> Continue) -> (Outcome, Option<CommandLog>) {
+    pub fn run(mut self, mut step: impl FnMut(u64) -> ControlFlow<()>) -> (Outcome, Option<CommandLog>) {
         let mut events = 0_u64;
         while self.foreground > 0 {
             let Some(Reverse((time, _, event))) = self.events.pop() else {
@@ -309,7 +313,7 @@ impl Simulation {
             self.now = self.now.max(time);
             self.handle(event);
             events += 1;
-            if events.is_multiple_of(65_536) && step(self.requests_done) == Continue::No {
+            if events.is_multiple_of(65_536) && step(self.requests_done).is_break() {
                 break;
             }
         }
@@ -417,7 +421,7 @@ impl Simulation {
                     Submitted::Taken => {
                         self.tasks[place].outstanding += 1;
                         if bio.operation == Operation::Write {
-                            self.card.expect(bio.sector, HowSoon::Later);
+                            self.card.prefetch(bio.sector, Urgency::Later);
                         }
                     }
                     Submitted::Full => {
@@ -451,7 +455,7 @@ impl Simulation {
                 }
                 Step::Done => {
                     task.wait = Wait::Done;
-                    self.foreground -= usize::from(task.ground == Ground::Fore);
+                    self.foreground -= usize::from(task.kind == TaskKind::Foreground);
                     break;
                 }
             }
@@ -471,15 +475,6 @@ impl Simulation {
             self.plan(at, Event::Fetch);
         }
     }
-}
-
-/// Whether to continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Continue {
-    /// Continue.
-    Yes,
-    /// Stop.
-    No,
 }
 
 #[cfg(test)]

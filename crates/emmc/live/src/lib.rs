@@ -33,6 +33,6 @@ pub use issued_flags::{FlagCounts, IssuedFlags};
 pub use kept_file::{KeptCard, KeptError};
 pub use loop_device::{Claim, LoopDevice, QueueLimits};
 pub use path_cost::{PathCost, Way};
-pub use priority::run_before_others;
+pub use priority::set_sched_fifo;
 pub use store::{Description, Store};
 pub use undo::{CutKind, CutReport, UndoLog};

@@ -14,7 +14,7 @@ const PRIORITY: libc::c_int = 10;
 ///
 /// # Errors
 /// Without `CAP_SYS_NICE`, or if a control group forbids it; the thread stays unchanged then.
-pub fn run_before_others() -> io::Result<()> {
+pub fn set_sched_fifo() -> io::Result<()> {
     let parameters = libc::sched_param {
         sched_priority: PRIORITY,
     };

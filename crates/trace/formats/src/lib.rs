@@ -24,4 +24,4 @@ mod stream;
 pub use error::{CarryError, ReadError, WriteError};
 pub use import::ftrace_line;
 pub use import::{BadLines, Format, ReadOptions, Skipped, SkippedLine, SkippedPlace, open, open_reader};
-pub use stream::{Carry, MemorySource, TraceItem, TraceSink, TraceSource, Written, carry, read_all};
+pub use stream::{MemorySource, TraceItem, TraceSink, TraceSource, Written, carry, read_all};

@@ -1,6 +1,7 @@
 //! Streams of trace items, one at a time from a source to a sink, never the whole trace in memory.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use results::block_trace::{BlockTrace, Event, Request, TraceHeader};
 
@@ -94,7 +95,7 @@ impl Written {
 pub fn carry(
     source: &mut dyn TraceSource,
     mut sink: Box<dyn TraceSink>,
-    mut step: impl FnMut(u64) -> Carry,
+    mut step: impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Written, CarryError> {
     let (mut refused, mut complete, mut known_devices) = (0, true, None);
     while let Some(item) = source.next_item()? {
@@ -111,7 +112,7 @@ pub fn carry(
             Err(error) if error.is_unfit() => refused += 1,
             taken => taken?,
         }
-        if step(source.position()) == Carry::Stop {
+        if step(source.position()).is_break() {
             complete = false;
             break;
         }
@@ -125,15 +126,6 @@ pub fn carry(
             .insert("items with numbers too large for their columns", refused);
     }
     Ok(written)
-}
-
-/// Whether to continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carry {
-    /// Continue.
-    On,
-    /// Stop.
-    Stop,
 }
 
 /// A source that reads a trace in memory.

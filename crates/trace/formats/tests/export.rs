@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Cursor;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use formats::export::{ForeignFormat, Target, create};
-use formats::{BadLines, Carry, MemorySource, ReadOptions, Written, carry, open, open_reader, read_all};
+use formats::{BadLines, MemorySource, ReadOptions, Written, carry, open, open_reader, read_all};
 use results::block_trace::{
     BLOCK_TRACE_SCHEMA, BlockTrace, BlockType, CaptureMethod, CauseQuality, DeviceNumber, Event, EventKind,
     IoMode, Operation, Process, Request, RequestFlags, Run, TraceHeader, TracedDevice,
@@ -104,7 +105,10 @@ fn sample() -> BlockTrace {
 
 fn write_to(trace: &BlockTrace, format: ForeignFormat, path: &Path) -> Written {
     let sink = create(Target::File(path.to_owned()), format).unwrap();
-    carry(&mut MemorySource::new(trace.clone()), sink, |_| Carry::On).unwrap()
+    carry(&mut MemorySource::new(trace.clone()), sink, |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap()
 }
 
 /// The output as bytes; checks that no partial file remains.

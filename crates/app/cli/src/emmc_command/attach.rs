@@ -18,7 +18,7 @@ use emmc::simulation::Setup;
 use fuse::{Coherence, MountConfig, Opens, StatsDocument, Switch};
 use live::{
     CardFileSystem, Claim, Description, IssuedFlags, LiveDevice, LoopDevice, PathCost, QueueLimits, Store,
-    run_before_others,
+    set_sched_fifo,
 };
 use nand::{RealClock, TimeScale};
 use serde_json::{Map, json};
@@ -250,7 +250,7 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
     };
     let (place, claim) = Place::make(&arguments.run_folder, card, arguments.dirty_limit)?;
     // Without the priority, answers come late on a busy machine; the counters show it.
-    let runs_before_others = run_before_others().is_ok();
+    let runs_before_others = set_sched_fifo().is_ok();
     let source = format!("{name}, {}, data in {store_name}", show_bytes(capacity_bytes));
     let served = Served {
         file_system: Arc::new(CardFileSystem::new(Arc::clone(&device), now())),

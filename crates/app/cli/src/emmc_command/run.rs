@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,8 +13,8 @@ use emmc::command_list::CommandList;
 use emmc::command_log::CommandLog;
 use emmc::outcome::Outcome;
 use emmc::packing::{Contiguity, Stop};
-use emmc::simulation::{Continue, DriverMode, Setup, Simulation};
-use formats::{Carry, MemorySource, carry};
+use emmc::simulation::{DriverMode, Setup, Simulation};
+use formats::{MemorySource, carry};
 use indicatif::ProgressBar;
 use media::Nanos;
 use programs::stop_on_signals;
@@ -107,9 +108,9 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
         bar.set_message(format!("{requests} requests"));
         bar.tick();
         if stop.load(Ordering::Relaxed) {
-            Continue::No
+            ControlFlow::Break(())
         } else {
-            Continue::Yes
+            ControlFlow::Continue(())
         }
     });
     bar.finish_and_clear();
@@ -129,7 +130,7 @@ pub fn run(arguments: &RunArguments) -> Result<Finding> {
         let trace = log.into_trace(source, sectors, scheduler, Nanos(outcome.elapsed_ns));
         let existing = destination::existing(arguments.force);
         let sink = destination::create(path, to, &trace.header, existing)?;
-        carry(&mut MemorySource::new(trace), sink, |_| Carry::On)
+        carry(&mut MemorySource::new(trace), sink, |_| ControlFlow::Continue(()))
             .with_context(|| format!("{} can't be written", path.display()))?;
     }
     let started_unix_ns = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);

@@ -4,12 +4,13 @@
 //! depth. All loads run in sequence on one card, so that the model is in the state of the attached card. They differ in the
 //! host: its calls, its scheduler, its wake-ups, and the work of the client between two requests.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use emmc::block::{QueueRules, SchedulerKind};
-use emmc::simulation::{Continue, Setup, Simulation};
+use emmc::simulation::{Setup, Simulation};
 use emmc::workload::{Actor, DirectRules, Order, chain, direct};
 use media::Nanos;
 use nand::TimeScale;
@@ -117,7 +118,7 @@ impl Outcome {
 pub fn run(arguments: &AttachArguments, setup: &Setup, device: &Path) -> Result<Finding> {
     let attached = Attached::find(&arguments.run_folder, device)?;
     // The load gets the card's priority; if that is refused, other work of the machine is part of the result.
-    let _ = live::run_before_others();
+    let _ = live::set_sched_fifo();
     let compared = compare(setup, &attached, device, arguments.time_scale);
     detach(
         &attached,
@@ -180,7 +181,7 @@ fn modelled(setup: &Setup, loads: &[Load]) -> Result<u64> {
         ..setup.clone()
     };
     let simulation = Simulation::new(&setup, vec![chain(loads.iter().map(Load::actor).collect())])?;
-    Ok(simulation.run(|_| Continue::Yes).0.elapsed_ns)
+    Ok(simulation.run(|_| ControlFlow::Continue(())).0.elapsed_ns)
 }
 
 /// The time of the attached card for a load, real time.

@@ -2,12 +2,13 @@
 
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use formats::{Carry, CarryError, TraceSource, WriteError, Written, carry};
+use formats::{CarryError, TraceSource, WriteError, Written, carry};
 use programs::stop_on_signals;
 use serde_json::json;
 
@@ -67,7 +68,11 @@ pub fn run(arguments: &TraceConvertArguments) -> Result<Finding> {
     let carried = carry(&mut *source, sink, |position| {
         bar.step(position);
         stopped = stop.load(Ordering::Relaxed);
-        if stopped { Carry::Stop } else { Carry::On }
+        if stopped {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     bar.clear();
     let written = match carried {

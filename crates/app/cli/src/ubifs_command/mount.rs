@@ -170,7 +170,7 @@ fn tell_findings(report: &Report) -> Outcome {
 fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<()> {
     if plan.source.chip.in_real_time {
         // Its threads sleep until a chip is done; without the priority they wake up late.
-        let _ = live::run_before_others();
+        let _ = live::set_sched_fifo();
     }
     if plan.writes {
         return serve_writable(plan, announce);

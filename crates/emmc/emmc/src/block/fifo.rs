@@ -24,14 +24,14 @@ pub struct Unordered {
     /// Base time, for any size.
     pub within: Nanos,
     /// Added per sector: the data of large requests is copied before they reach the queue.
-    pub a_sector: Nanos,
+    pub per_sector: Nanos,
 }
 
 impl Unordered {
     /// Strict FIFO order.
     pub const NONE: Self = Self {
         within: Nanos::ZERO,
-        a_sector: Nanos::ZERO,
+        per_sector: Nanos::ZERO,
     };
 }
 
@@ -49,7 +49,7 @@ impl Fifo {
 impl Scheduler for Fifo {
     fn insert(&mut self, pool: &Pool, id: RequestId, now: Nanos) {
         let (sector, sectors) = (pool.get(id).sector, pool.get(id).sectors);
-        let within = self.unordered.within + self.unordered.a_sector.times(sectors);
+        let within = self.unordered.within + self.unordered.per_sector.times(sectors);
         let passes = |other: &&RequestId| {
             let other = pool.get(**other);
             let soon = now.saturating_sub(other.inserted) <= within;
@@ -92,10 +92,10 @@ mod tests {
         std::iter::from_fn(|| next(fifo, &mut pool, Nanos::ZERO)).collect()
     }
 
-    fn unordered(within_us: u64, a_sector_us: u64) -> Fifo {
+    fn unordered(within_us: u64, per_sector_us: u64) -> Fifo {
         Fifo::new(Unordered {
             within: Nanos::from_micros(within_us),
-            a_sector: Nanos::from_micros(a_sector_us),
+            per_sector: Nanos::from_micros(per_sector_us),
         })
     }
 

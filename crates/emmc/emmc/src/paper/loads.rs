@@ -1,5 +1,7 @@
 //! The paper's experiments as configurations and workloads.
 
+use std::ops::ControlFlow;
+
 use media::Nanos;
 use results::block_trace::Operation;
 
@@ -11,7 +13,7 @@ use crate::error::CardError;
 use crate::host::HostFile;
 use crate::outcome::Outcome;
 use crate::packing::{Contiguity, PackRules};
-use crate::simulation::{Continue, DiscardMode, DriverMode, Setup, Simulation};
+use crate::simulation::{DiscardMode, DriverMode, Setup, Simulation};
 use crate::workload::{
     Actor, DirectRules, JournalRules, Order, Pace, PostmarkRules, RandomFileRules, ReaderRules, StreamRules,
     TracedBio, background_reads, direct, postmark, random_files, replay, stream,
@@ -114,7 +116,7 @@ impl World {
         } else if self.reads_every > Nanos::ZERO {
             simulation = simulation.with_written(OTHER_FILES.0, OTHER_FILES.1);
         }
-        Ok(simulation.run(|_| Continue::Yes).0)
+        Ok(simulation.run(|_| ControlFlow::Continue(())).0)
     }
 
     /// tio_seq: 2 GB by one thread (published); dirty limit and memory speed of a phone with 1 GB (assumed).
@@ -247,6 +249,6 @@ impl World {
             seed: self.seed,
         });
         let simulation = Simulation::new(&setup, vec![load])?.with_written(0, range);
-        Ok(simulation.run(|_| Continue::Yes).0)
+        Ok(simulation.run(|_| ControlFlow::Continue(())).0)
     }
 }

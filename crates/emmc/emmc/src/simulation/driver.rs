@@ -9,7 +9,7 @@ use crate::command_log::{Codes, CommandLog, ERASE_TRIM, FLUSH_CACHE, Features, S
 use crate::device::{Durability, Extent};
 use crate::outcome::between;
 use crate::packing::{gather, is_reliable};
-use crate::translation::{Forget, HowSoon, Placement};
+use crate::translation::{Forget, Placement, Urgency};
 
 impl Simulation {
     pub(super) fn fetch(&mut self) {
@@ -38,7 +38,7 @@ impl Simulation {
             self.driver.attempt(stop, gathered.requests.len());
         }
         for id in &gathered.requests {
-            self.card.expect(self.queue.get(*id).sector, HowSoon::Next);
+            self.card.prefetch(self.queue.get(*id).sector, Urgency::Next);
         }
         let count = u64::try_from(gathered.requests.len()).unwrap_or(u64::MAX);
         let host = &self.setup.host;
@@ -113,7 +113,7 @@ impl Simulation {
         let (operation, first_sectors) = (first.operation, first.sectors);
         let first_sector = first.sector;
         let is_pack = requests.len() > 1;
-        let mut durability = Durability::Usual;
+        let mut durability = Durability::Cached;
         self.extents.clear();
         for id in requests {
             let request = self.queue.get(*id);
@@ -330,7 +330,7 @@ pub(super) fn durability_of(request: &Request) -> Durability {
     if is_reliable(request) {
         Durability::Programmed
     } else {
-        Durability::Usual
+        Durability::Cached
     }
 }
 
@@ -339,7 +339,7 @@ pub(super) fn extent(request: &Request, features: Features) -> Extent {
     let placement = match features.context_of(request) {
         _ if features.tags(request) => Placement::Tagged,
         Some(context) => Placement::Context(context),
-        None => Placement::Common,
+        None => Placement::Default,
     };
     Extent {
         sector: request.sector,

@@ -25,7 +25,7 @@ use crate::error::CardError;
 use crate::outcome::Outcome;
 use crate::packing::Gathered;
 use crate::translation::Kept;
-use crate::workload::{Actor, Ground, Step, View};
+use crate::workload::{Actor, Step, TaskKind, View};
 
 /// A submitted request; unique over all requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,8 +74,8 @@ impl Actor for Outside {
         Step::SleepUntil(Nanos(u64::MAX))
     }
 
-    fn ground(&self) -> Ground {
-        Ground::Fore
+    fn kind(&self) -> TaskKind {
+        TaskKind::Foreground
     }
 }
 
@@ -83,7 +83,7 @@ impl Actor for Outside {
 /// those of 512 KiB, dozens of which are copied concurrently.
 const OVERTAKING: Unordered = Unordered {
     within: Nanos::from_micros(1000),
-    a_sector: Nanos::from_micros(4),
+    per_sector: Nanos::from_micros(4),
 };
 
 fn rules(unordered: Unordered) -> QueueRules {
@@ -111,7 +111,7 @@ impl Online {
     pub fn at_scale(setup: &Setup, during: impl Fn(Nanos) -> Nanos) -> Result<Self, CardError> {
         let unordered = Unordered {
             within: during(OVERTAKING.within),
-            a_sector: during(OVERTAKING.a_sector),
+            per_sector: during(OVERTAKING.per_sector),
         };
         let setup = Setup {
             queue: rules(unordered),
@@ -278,11 +278,12 @@ impl Simulation {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use results::block_trace::Operation;
 
     use super::*;
     use crate::packing::PackRules;
-    use crate::simulation::Continue;
     use crate::simulation::tests::setup;
     use crate::workload::{Pace, TracedBio, replay};
 
@@ -346,7 +347,7 @@ mod tests {
             ..setup(SchedulerKind::None, PackRules::PHONE)
         };
         let run = Simulation::new(&setup, vec![replay(traced.collect(), Pace::Traced)]).unwrap();
-        let expected = run.run(|_| Continue::Yes).0;
+        let expected = run.run(|_| ControlFlow::Continue(())).0;
         let (mut online, mut seen) = (online(PackRules::PHONE), Vec::new());
         for (bio, n) in bios.iter().zip(0..) {
             let at = Nanos(300_137 * n);

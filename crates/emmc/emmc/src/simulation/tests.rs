@@ -44,7 +44,10 @@ pub(super) fn setup(scheduler: SchedulerKind, rules: PackRules) -> Setup {
 }
 
 fn run(setup: &Setup, actors: Vec<Box<dyn Actor>>) -> Outcome {
-    Simulation::new(setup, actors).unwrap().run(|_| Continue::Yes).0
+    Simulation::new(setup, actors)
+        .unwrap()
+        .run(|_| ControlFlow::Continue(()))
+        .0
 }
 
 fn bios(bios: &[Bio]) -> Vec<Box<dyn Actor>> {
@@ -251,7 +254,9 @@ fn every_command_is_in_the_log() {
         write(2000, 1, NO_FLAGS),
     ];
     let simulation = Simulation::new(&setup, bios(&three)).unwrap();
-    let (outcome, log) = simulation.with_log(CommandLog::new(100)).run(|_| Continue::Yes);
+    let (outcome, log) = simulation
+        .with_log(CommandLog::new(100))
+        .run(|_| ControlFlow::Continue(()));
     let trace = log
         .unwrap()
         .into_trace("test".to_owned(), 1 << 19, "noop", Nanos(outcome.elapsed_ns));
@@ -329,7 +334,7 @@ fn counters_of_a_used_card_are_those_of_the_run() {
     let used = |operation| {
         let simulation = Simulation::new(&setup, vec![load(operation)]).unwrap();
         let simulation = simulation.with_written(0, 64 << 11).with_written(0, 64 << 11);
-        simulation.run(|_| Continue::Yes).0
+        simulation.run(|_| ControlFlow::Continue(())).0
     };
     let reads = used(Operation::Read);
     assert_eq!(reads.nand.programs, 0);
@@ -482,7 +487,7 @@ fn counters_add_up_for_every_load_and_card() {
                 if used {
                     simulation = simulation.with_written(0, sectors);
                 }
-                let outcome = simulation.run(|_| Continue::Yes).0;
+                let outcome = simulation.run(|_| ControlFlow::Continue(())).0;
                 let (_, most) = outcome.bank_busy_percent().unwrap();
                 assert!(most <= 100.0, "{name} {load} {driver:?}: {most}");
             }
@@ -511,7 +516,9 @@ fn counters_of_an_interrupted_run_add_up() {
             depth: 32,
             seed: 1,
         });
-        let (outcome, _) = Simulation::new(&setup, vec![load]).unwrap().run(|_| Continue::No);
+        let (outcome, _) = Simulation::new(&setup, vec![load])
+            .unwrap()
+            .run(|_| ControlFlow::Break(()));
         assert!((1..100_000).contains(&outcome.writes.requests), "{driver:?}");
     }
 }

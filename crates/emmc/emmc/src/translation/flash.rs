@@ -228,7 +228,7 @@ impl OpenBlock {
     }
 
     /// Restores the fill state of a block with the same number. Returns whether that state is possible.
-    pub fn go_on(&mut self, filled: u32, epochs: &[u32]) -> bool {
+    pub fn resume(&mut self, filled: u32, epochs: &[u32]) -> bool {
         let could_be = filled <= self.capacity && epochs.len() == self.epochs.len();
         if could_be {
             self.filled = filled;

@@ -26,7 +26,7 @@ pub use page_map::{PageMap, PageMapRules};
 pub enum Placement {
     /// Not separated.
     #[default]
-    Common,
+    Default,
     /// Tagged as metadata (data tag).
     Tagged,
     /// Data of a context, 1 to 15.
@@ -126,7 +126,7 @@ impl TranslationCounters {
 
 /// Urgency of a prefetch hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HowSoon {
+pub enum Urgency {
     /// Others come first.
     Later,
     /// It is the next one.
@@ -139,7 +139,7 @@ pub trait Translation: Send {
     fn write(&mut self, flash: &mut Flash, write: &UnitWrite);
 
     /// Prefetch hint: the host will soon write `unit`. No effect on the model.
-    fn expect(&self, _unit: u32, _how_soon: HowSoon) {}
+    fn prefetch(&self, _unit: u32, _urgency: Urgency) {}
 
     /// Pads the pending pages and programs them, no earlier than `ready`.
     fn close(&mut self, flash: &mut Flash, ready: Nanos, epoch: Epoch);

@@ -21,7 +21,7 @@ use super::kept::Kept;
 use super::map_cache::{MapCache, Writes};
 use super::prefetch::prefetch;
 use super::{
-    Epoch, Flash, Forget, HowSoon, OpenBlock, Placement, Translation, TranslationCounters, UnitWrite,
+    Epoch, Flash, Forget, OpenBlock, Placement, Translation, TranslationCounters, UnitWrite, Urgency,
 };
 use crate::error::CardError;
 use crate::geometry::{CardGeometry, index};
@@ -312,13 +312,13 @@ impl Translation for PageMap {
         self.counters.host_units += u64::from(write.count);
     }
 
-    fn expect(&self, unit: u32, how_soon: HowSoon) {
-        match (how_soon, self.map.get(index(unit))) {
-            (HowSoon::Next, Some(slot)) if *slot != NONE => {
+    fn prefetch(&self, unit: u32, urgency: Urgency) {
+        match (urgency, self.map.get(index(unit))) {
+            (Urgency::Next, Some(slot)) if *slot != NONE => {
                 prefetch(&self.valid_bits, index(slot / 64));
             }
-            (HowSoon::Next, _) => {}
-            (HowSoon::Later, _) => prefetch(&self.map, index(unit)),
+            (Urgency::Next, _) => {}
+            (Urgency::Later, _) => prefetch(&self.map, index(unit)),
         }
     }
 

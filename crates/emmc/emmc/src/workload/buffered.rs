@@ -9,7 +9,7 @@ use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
 
 use super::random::Random;
-use super::{Actor, Ground, Step, View, write};
+use super::{Actor, Step, TaskKind, View, write};
 use crate::block::Bio;
 
 const PAGE_SECTORS: u64 = 8;
@@ -260,8 +260,8 @@ impl Actor for Journal {
         }
     }
 
-    fn ground(&self) -> Ground {
-        Ground::Back
+    fn kind(&self) -> TaskKind {
+        TaskKind::Background
     }
 }
 
@@ -285,7 +285,7 @@ impl Actor for InPlace {
         Step::Submit(write(sector, PAGE_SECTORS, RequestFlags::default()))
     }
 
-    fn ground(&self) -> Ground {
-        Ground::Back
+    fn kind(&self) -> TaskKind {
+        TaskKind::Background
     }
 }

@@ -50,11 +50,11 @@ pub enum Step {
 
 /// Whether a run waits for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum TaskKind {
     /// Foreground: the run waits for it.
-    Fore,
+    Foreground,
     /// Background: it ends with the run.
-    Back,
+    Background,
 }
 
 /// A task.
@@ -63,8 +63,8 @@ pub trait Actor: Send {
     fn step(&mut self, view: &View) -> Step;
 
     /// Whether the run waits for it.
-    fn ground(&self) -> Ground {
-        Ground::Fore
+    fn kind(&self) -> TaskKind {
+        TaskKind::Foreground
     }
 }
 
@@ -90,8 +90,8 @@ impl Actor for InContext {
         }
     }
 
-    fn ground(&self) -> Ground {
-        self.actor.ground()
+    fn kind(&self) -> TaskKind {
+        self.actor.kind()
     }
 }
 

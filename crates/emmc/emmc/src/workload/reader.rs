@@ -4,7 +4,7 @@ use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
 
 use super::random::Random;
-use super::{Actor, Ground, Step, View};
+use super::{Actor, Step, TaskKind, View};
 use crate::block::Bio;
 
 /// Parameters of the background reads.
@@ -62,7 +62,7 @@ impl Actor for Reader {
         }
     }
 
-    fn ground(&self) -> Ground {
-        Ground::Back
+    fn kind(&self) -> TaskKind {
+        TaskKind::Background
     }
 }

@@ -9,7 +9,7 @@ use crate::packing::PackReads;
 fn sent(setup: &Setup, actors: Vec<Box<dyn Actor>>) -> (Vec<BusCommand>, Vec<(u16, u32)>) {
     let simulation = Simulation::new(setup, actors).unwrap();
     let log = CommandLog::new(1000).with_commands();
-    let (outcome, log) = simulation.with_log(log).run(|_| Continue::Yes);
+    let (outcome, log) = simulation.with_log(log).run(|_| ControlFlow::Continue(()));
     let mut log = log.unwrap();
     let commands = log.take_commands().unwrap().into_commands();
     let trace = log.into_trace("test".to_owned(), 1 << 19, "noop", Nanos(outcome.elapsed_ns));
@@ -101,7 +101,7 @@ fn the_context_of_one_sector_and_of_metadata_is_sent() {
     for (data_tag, contexts, expected) in [
         (false, 2, Placement::Context(2)),
         (true, 2, Placement::Tagged),
-        (false, 1, Placement::Common),
+        (false, 1, Placement::Default),
     ] {
         assert_eq!(request(Features { data_tag, contexts }), expected);
     }

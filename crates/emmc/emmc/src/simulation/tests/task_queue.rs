@@ -19,7 +19,7 @@ fn traced(setup: &Setup, actors: Vec<Box<dyn Actor>>) -> (Outcome, BlockTrace) {
     let (outcome, log) = simulation
         .with_written(0, 1 << 12)
         .with_log(CommandLog::new(100_000))
-        .run(|_| Continue::Yes);
+        .run(|_| ControlFlow::Continue(()));
     let trace = log
         .unwrap()
         .into_trace("test".to_owned(), 1 << 19, "none", Nanos(outcome.elapsed_ns));
@@ -146,7 +146,10 @@ fn throughput(mut card: CardFile, driver: DriverMode, actors: Vec<Box<dyn Actor>
         discard: DiscardMode::Discard,
     };
     let simulation = Simulation::new(&setup, actors).unwrap();
-    let outcome = simulation.with_written(0, 64 << 11).run(|_| Continue::Yes).0;
+    let outcome = simulation
+        .with_written(0, 64 << 11)
+        .run(|_| ControlFlow::Continue(()))
+        .0;
     let bytes = outcome.reads.bytes + outcome.writes.bytes;
     results::nearest_f64(bytes) * 1e3 / results::nearest_f64(outcome.elapsed_ns)
 }

@@ -56,7 +56,7 @@ fn write(layer: &mut Hybrid, flash: &mut Flash, first: u32, count: u32) {
             sectors_before: 0,
             sectors: u64::from(count) * 8,
             epoch: Epoch(1),
-            placement: Placement::Common,
+            placement: Placement::Default,
         },
     );
 }

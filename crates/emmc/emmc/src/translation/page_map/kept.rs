@@ -79,7 +79,7 @@ impl PageMap {
                 ProgramMode::Native
             };
             let mut block = OpenBlock::new(open.block, geometry, mode);
-            if !block.go_on(open.filled, &open.epochs) {
+            if !block.resume(open.filled, &open.epochs) {
                 return wrong("the fill of a super block", open.filled);
             }
             self.closed[index(open.block)] = false;

@@ -53,7 +53,7 @@ fn command(layer: &mut PageMap, flash: &mut Flash, first: u32, count: u32, epoch
         sectors_before: 0,
         sectors: u64::from(count) * 8,
         epoch: Epoch(epoch),
-        placement: Placement::Common,
+        placement: Placement::Default,
     };
     layer.write(flash, &write);
     layer.close(flash, Nanos::ZERO, Epoch(epoch));
