@@ -150,16 +150,18 @@ impl CommandLog {
         self.push(request, Some(command), (sent.at, sent.done), sent.in_card);
     }
 
-    /// Adds a request without data, and its commands: begin, end, number and argument.
+    /// Adds a request without data that the driver answers at `now`, or whose commands it sends: begin, end, number and
+    /// argument.
     pub(crate) fn add_without_data(
         &mut self,
         request: &Request,
+        now: Nanos,
         commands: &[(Nanos, Nanos, (u16, u32))],
         interrupts: u16,
         in_flight: u32,
     ) {
         let (Some((begin, ..)), Some((_, end, _))) = (commands.first(), commands.last()) else {
-            return;
+            return self.push(request, None, (now, now), in_flight);
         };
         self.push(request, None, (*begin, *end), in_flight);
         let last = commands.len() - 1;

@@ -325,6 +325,12 @@ impl Card {
             .forget(&mut self.flash, unit(first), unit(end - first), ready, how)
     }
 
+    /// Whether the card answers writes from its cache.
+    #[must_use]
+    pub const fn has_cache(&self) -> bool {
+        self.cache
+    }
+
     /// Flushes the cache. Returns the time at which everything written is programmed.
     pub fn flush(&mut self, start: Nanos) -> Nanos {
         let ready = start + self.command;

@@ -298,7 +298,7 @@ fn fails(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{Bio, QueueRules, SchedulerKind, Submitted};
+    use crate::block::{Bio, QueueRules, SchedulerKind};
 
     const SMALL: u64 = 8;
     const LARGE: u64 = 1024;
@@ -317,11 +317,11 @@ mod tests {
         bio(Operation::Write, sector, sectors, RequestFlags(0))
     }
 
-    /// Gathers from a queue of these requests, each of its own task so that they don't merge.
+    /// Gathers from a queue of these requests, each of its own task; they are not merged.
     fn gathered(rules: &PackRules, bios: &[Bio]) -> (usize, Option<Stop>, Option<u64>) {
         let mut queue = RequestQueue::new(QueueRules::usual(SchedulerKind::Noop), bios.len());
         let submit = |queue: &mut RequestQueue, actor: u16, bio: &Bio| {
-            assert_eq!(queue.submit(actor, bio, Nanos::ZERO), Submitted::Taken);
+            queue.add(actor, bio, Nanos::ZERO).unwrap();
             queue.unplug(actor, Nanos::ZERO);
         };
         // Requests that bypass the scheduler have to be submitted after the first was fetched.
@@ -464,8 +464,8 @@ mod tests {
             2,
         );
         for n in 0..1100_u64 {
-            queue.submit(u16::try_from(n % 2).unwrap(), &write(n, 1), Nanos::ZERO);
-            queue.unplug(u16::try_from(n % 2).unwrap(), Nanos::ZERO);
+            queue.add(0, &write(n, 1), Nanos::ZERO).unwrap();
+            queue.unplug(0, Nanos::ZERO);
         }
         let host = HostFile::preset("mshci").unwrap();
         let first = queue.dispatch(Nanos::ZERO).unwrap();

@@ -11,5 +11,5 @@ pub use cfq::{CfqRules, DeviceKind, RampUp};
 pub use deadline::{Continues, Deadline, DeadlineRules};
 pub use fifo::Unordered;
 pub use pool::{Pool, Request, RequestId};
-pub use queue::{Bio, QueueRules, RequestQueue, Submitted};
+pub use queue::{Bio, QueueRules, RequestQueue, Share, Submitted};
 pub use scheduler::{Scheduler, SchedulerKind};

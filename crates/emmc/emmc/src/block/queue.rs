@@ -1,11 +1,13 @@
 //! The request queue: plugs, merges, the request limit, the scheduler, and requeued requests.
 //!
-//! A bio first tries to extend a request in its task's plug, then one waiting in the scheduler. A plug is flushed to
+//! A bio first tries to extend a request in its task's plug, then one waiting in the scheduler, which may be another
+//! task's (under cfq only an async one, as sync requests wait in queues of their tasks). A plug is flushed to
 //! the scheduler when it holds 16 requests or its task waits. Flushes, discards and FUA writes bypass the scheduler.
 //! Requests requeued by the driver are dispatched first.
 //!
 //! Invariants: a request never grows beyond [`QueueRules::max_sectors`]; at most [`QueueRules::limit`] sync requests
-//! exist, and the same number of async ones; only bios of one task and one kind are merged.
+//! exist, and the same number of async ones; only bios of one kind and context are merged. Not modelled: the merge of
+//! requests when a plug is flushed, and front merges in the scheduler.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -97,6 +99,17 @@ pub enum Submitted {
     Full,
 }
 
+/// Part of a request that another task than its first one submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The task.
+    pub actor: u16,
+    /// Number of its bios.
+    pub bios: u32,
+    /// Number of their sectors.
+    pub sectors: u64,
+}
+
 /// The request queue; see the module.
 pub struct RequestQueue {
     rules: QueueRules,
@@ -105,6 +118,8 @@ pub struct RequestQueue {
     plugs: Vec<Vec<RequestId>>,
     /// Requests waiting in the scheduler, by their end sector.
     by_end: BTreeMap<u64, RequestId>,
+    /// Parts of requests that other tasks submitted.
+    shares: BTreeMap<RequestId, Vec<Share>>,
     direct: VecDeque<RequestId>,
     put_back: Vec<RequestId>,
     allocated: [u32; 2],
@@ -132,6 +147,7 @@ impl RequestQueue {
             scheduler: rules.make_scheduler(),
             plugs: vec![Vec::with_capacity(PLUG_REQUESTS); actors],
             by_end: BTreeMap::new(),
+            shares: BTreeMap::new(),
             direct: VecDeque::new(),
             put_back: Vec::new(),
             allocated: [0; 2],
@@ -196,7 +212,6 @@ impl RequestQueue {
         let fits = |request: &Request| {
             request.operation == bio.operation
                 && request.flags == bio.flags
-                && request.actor == actor
                 && request.context == bio.context
                 && request.sectors + bio.sectors <= max
         };
@@ -217,13 +232,29 @@ impl RequestQueue {
         let Some(id) = self.by_end.get(&bio.sector).copied() else {
             return false;
         };
+        let by_task = self.rules.scheduler == SchedulerKind::Cfq;
         let request = self.pool.get_mut(id);
-        if !fits(request) {
+        let is_own = request.actor == actor;
+        if !fits(request) || !is_own && by_task && request.is_sync() {
             return false;
         }
         request.sectors += bio.sectors;
         request.bios += 1;
         let end = request.end();
+        if !is_own {
+            let shares = self.shares.entry(id).or_default();
+            match shares.iter_mut().find(|share| share.actor == actor) {
+                Some(share) => {
+                    share.bios += 1;
+                    share.sectors += bio.sectors;
+                }
+                None => shares.push(Share {
+                    actor,
+                    bios: 1,
+                    sectors: bio.sectors,
+                }),
+            }
+        }
         self.by_end.remove(&bio.sector);
         self.by_end.insert(end, id);
         true
@@ -279,8 +310,17 @@ impl RequestQueue {
         self.put_back.push(id);
     }
 
+    /// Takes the parts of a request that other tasks submitted; to be called before [`Self::complete`].
+    pub fn take_shares(&mut self, id: RequestId) -> Vec<Share> {
+        if self.shares.is_empty() {
+            return Vec::new();
+        }
+        self.shares.remove(&id).unwrap_or_default()
+    }
+
     /// Completes and removes a request.
     pub fn complete(&mut self, id: RequestId, now: Nanos) -> Request {
+        self.shares.remove(&id);
         let request = self.pool.get(id).clone();
         self.in_driver -= 1;
         self.allocated[usize::from(request.is_sync())] -= 1;
@@ -297,6 +337,7 @@ impl RequestQueue {
         self.scheduler = self.rules.make_scheduler();
         self.plugs.iter_mut().for_each(Vec::clear);
         self.by_end.clear();
+        self.shares.clear();
         self.direct.clear();
         self.put_back.clear();
         self.allocated = [0; 2];
@@ -412,6 +453,44 @@ mod tests {
         queue.unplug(0, Nanos::ZERO);
         queue.unplug(1, Nanos::ZERO);
         assert_eq!(sizes(&mut queue), [8, 8]);
+    }
+
+    /// Linux merges by place, not by task; cfq merges sync bios only within the queue of their task.
+    #[test]
+    fn a_piece_continues_the_waiting_request_of_another_task() {
+        let read = Bio::plain(Operation::Read, 0, 8);
+        let sync_write = Bio {
+            flags: RequestFlags::SYNC,
+            ..write(0, 8)
+        };
+        for scheduler in [
+            SchedulerKind::Noop,
+            SchedulerKind::Deadline,
+            SchedulerKind::MqDeadline,
+            SchedulerKind::None,
+            SchedulerKind::Cfq,
+        ] {
+            for first in [read, sync_write, write(0, 8)] {
+                let mut queue = queue(scheduler);
+                queue.submit(0, &first, Nanos::ZERO);
+                queue.unplug(0, Nanos::ZERO);
+                for sector in [8, 16] {
+                    queue.submit(1, &Bio { sector, ..first }, Nanos::ZERO);
+                    queue.unplug(1, Nanos::ZERO);
+                }
+                let is_one = scheduler != SchedulerKind::Cfq || first == write(0, 8);
+                let expected: &[u64] = if is_one { &[24] } else { &[8, 16] };
+                let id = queue.dispatch(Nanos::ZERO).unwrap();
+                assert_eq!(queue.get(id).sectors, expected[0], "{scheduler:?} {first:?}");
+                let shares: Vec<Share> = queue.take_shares(id);
+                let share = Share {
+                    actor: 1,
+                    bios: 2,
+                    sectors: 16,
+                };
+                assert_eq!(shares, if is_one { vec![share] } else { Vec::new() });
+            }
+        }
     }
 
     #[test]

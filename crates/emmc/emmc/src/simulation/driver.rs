@@ -4,7 +4,7 @@ use media::Nanos;
 use results::block_trace::Operation;
 
 use super::{DiscardMode, DriverMode, Event, Simulation, UnderWay, Wait};
-use crate::block::{Request, RequestId};
+use crate::block::{Request, RequestId, Share};
 use crate::command_log::{Codes, CommandLog, ERASE_TRIM, FLUSH_CACHE, Features, Sent, erase_commands};
 use crate::device::{Durability, Extent};
 use crate::outcome::between;
@@ -217,6 +217,7 @@ impl Simulation {
     }
 
     pub(super) fn complete(&mut self, id: RequestId, at: Nanos) {
+        let shares = self.queue.take_shares(id);
         let request = self.queue.complete(id, at);
         self.requests_done += 1;
         self.note_done(&request, at);
@@ -231,14 +232,31 @@ impl Simulation {
             kind.bytes += bytes;
             kind.latency.record(between(request.queued, at));
         }
-        let task = &mut self.tasks[usize::from(request.actor)];
-        task.outstanding -= request.bios;
-        task.done_bytes += bytes;
+        let of_others = |part: fn(&Share) -> u64| shares.iter().map(part).sum::<u64>();
+        let (bios, sectors) = (
+            of_others(|share| u64::from(share.bios)),
+            of_others(|share| share.sectors),
+        );
+        let own = Share {
+            actor: request.actor,
+            bios: request.bios - u32::try_from(bios).unwrap_or(request.bios),
+            sectors: request.sectors - sectors,
+        };
+        for share in std::iter::once(&own).chain(&shares) {
+            self.credit(share, at);
+        }
+    }
+
+    /// Tells a task that its part of a request is done.
+    fn credit(&mut self, share: &Share, at: Nanos) {
+        let task = &mut self.tasks[usize::from(share.actor)];
+        task.outstanding -= share.bios;
+        task.done_bytes += share.sectors * 512;
         if let Wait::Below(count) = task.wait
             && task.outstanding <= count
         {
             task.wait = Wait::Asleep;
-            self.plan(at, Event::Actor(request.actor));
+            self.plan(at, Event::Actor(share.actor));
         }
     }
 
@@ -259,6 +277,9 @@ impl Simulation {
             return;
         };
         let request = self.queue.get(id);
+        if request.operation == Operation::Flush && !self.card.has_cache() {
+            return self.flush_nothing(id);
+        }
         let host = &self.setup.host;
         let step = Nanos(u64::from(host.command_ns) + u64::from(host.interrupt_ns) + u64::from(host.wake_ns));
         let codes: Vec<(u16, u32)> = if request.operation == Operation::Flush {
@@ -304,6 +325,14 @@ impl Simulation {
         self.plan(done, Event::SynchronousEnd);
     }
 
+    /// Answers a flush of a card without a cache: Linux's driver sends no command then.
+    fn flush_nothing(&mut self, id: RequestId) {
+        self.driver.flushes += 1;
+        self.note_sent(&[id]);
+        self.log_driver_commands(id, &[], 0);
+        self.plan(self.now, Event::SynchronousEnd);
+    }
+
     /// Logs a request without data and its commands.
     pub(super) fn log_driver_commands(
         &mut self,
@@ -312,7 +341,8 @@ impl Simulation {
         interrupts: u16,
     ) {
         if let Some(log) = &mut self.log {
-            log.add_without_data(self.queue.get(id), commands, interrupts, self.queue.in_driver());
+            let request = self.queue.get(id);
+            log.add_without_data(request, self.now, commands, interrupts, self.queue.in_driver());
         }
     }
 

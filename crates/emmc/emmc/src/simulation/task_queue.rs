@@ -8,8 +8,8 @@
 //! - The queue status (CMD13) shows ready tasks; CMD46 or CMD47 transfers the data of one. The data lines are taken only
 //!   for that time. Tasks become ready, and so are executed, out of order.
 //! - A flush is a direct command (DCMD) in slot 31 with a queue barrier: the engine sends it when all tasks before it are
-//!   done, and later tasks wait for it. With it, at most 31 tasks have data. Discards have no direct command here: as in
-//!   Linux, the driver waits until the queue is empty and halts it.
+//!   done, and later tasks wait for it. With it, at most 31 tasks have data. Without a cache no flush is sent. Discards
+//!   have no direct command here: as in Linux, the driver waits until the queue is empty and halts it.
 //!
 //! Write tasks end when the card has programmed their data (with a cache: when it is in RAM). The transfer of the next
 //! task does not wait for that.
@@ -108,7 +108,11 @@ impl Simulation {
             }
             Operation::Flush if host.direct_commands => {
                 self.tasks_in_card.barrier = Some(id);
-                self.begin_barrier();
+                if self.card.has_cache() {
+                    self.begin_barrier();
+                } else {
+                    self.flush_no_cache(id, fetched);
+                }
             }
             _ => {
                 self.synchronous = Some(id);
@@ -232,6 +236,16 @@ impl Simulation {
         self.wake_blocked();
         self.begin_synchronous_if_empty();
         self.fetch_task();
+    }
+
+    /// Answers a flush of a card without a cache: Linux's driver sends no command, and waits for no task.
+    fn flush_no_cache(&mut self, id: RequestId, fetched: Nanos) {
+        let done = fetched + Nanos(u64::from(self.setup.host.complete_ns));
+        self.tasks_in_card.flushes = true;
+        self.driver.flushes += 1;
+        self.note_sent(&[id]);
+        self.log_driver_commands(id, &[], 0);
+        self.plan(done, Event::BarrierDone(id));
     }
 
     /// Sends the flush that waits, if the ends of all tasks before it are known: the engine needs no processor for that.

@@ -113,6 +113,20 @@ fn a_pack_of_two_takes_one_command_and_one_page() {
     assert_eq!(outcome.driver.pack_sizes, [0, 0, 1]);
 }
 
+/// The second task's write continues the first one's request while the driver wakes up: one write of 8 KiB, and both
+/// tasks learn of its end.
+#[test]
+fn a_request_of_two_tasks_ends_for_both() {
+    for scheduler in [SchedulerKind::Cfq, SchedulerKind::Deadline, SchedulerKind::Noop] {
+        let tasks: Vec<Box<dyn Actor>> = [write(0, 8, NO_FLAGS), write(8, 8, NO_FLAGS)]
+            .iter()
+            .flat_map(|bio| bios(&[*bio]))
+            .collect();
+        let outcome = run(&setup(scheduler, PackRules::OFF), tasks);
+        assert_eq!((outcome.writes.requests, outcome.writes.bytes), (1, 8192));
+    }
+}
+
 /// A read of 4 KiB that was never written: start 27, CMD23 31, CMD18 1: 59; 8 sectors: 110.2; interrupt and wake-up
 /// 30: 140.2; complete 3: 143.2.
 #[test]
@@ -125,17 +139,47 @@ fn a_read_of_nothing_takes_the_bus_alone() {
     assert_eq!(outcome.elapsed_ns, 143_200);
 }
 
-/// A flush without a cache: wake-up 20, CMD6 with interrupt and wake-up 31: 51; the card responds at once; seen:
-/// another 30, CMD13 1: 82. It is completed at that time.
+/// A flush of a card without a cache: Linux's driver sends nothing. Wake-up 20; it is completed at that time. A command
+/// queue fetches for 2 and completes for 3.
 #[test]
-fn a_flush_without_a_cache_is_two_commands() {
+fn a_flush_without_a_cache_sends_no_command() {
     let flush = Bio {
         operation: Operation::Flush,
         ..write(0, 0, RequestFlags::PREFLUSH)
     };
-    let outcome = run(&setup(SchedulerKind::Noop, PackRules::OFF), bios(&[flush]));
+    for (driver, direct_commands, elapsed) in [
+        (DriverMode::Packed(PackRules::OFF), false, 20_000),
+        (DriverMode::CommandQueue(32), false, 20_000),
+        (DriverMode::CommandQueue(32), true, 25_000),
+    ] {
+        let mut setup = setup(SchedulerKind::Noop, PackRules::OFF);
+        setup.driver = driver;
+        setup.host.direct_commands = direct_commands;
+        let simulation = Simulation::new(&setup, bios(&[flush])).unwrap();
+        let log = CommandLog::new(10).with_commands();
+        let (outcome, log) = simulation.with_log(log).run(|_| ControlFlow::Continue(()));
+        assert_eq!(outcome.elapsed_ns, elapsed, "{driver:?} {direct_commands}");
+        assert_eq!((outcome.driver.flushes, outcome.driver.interrupts), (1, 0));
+        let mut log = log.unwrap();
+        assert!(log.take_commands().unwrap().into_commands().is_empty());
+        let trace = log.into_trace(String::new(), 8, "noop", Nanos(elapsed));
+        assert_eq!(trace.requests.len(), 1, "the request alone is in the trace");
+    }
+}
+
+/// A flush of a card with a cache: wake-up 20, CMD6 with interrupt and wake-up 31: 51; nothing is in the cache; seen:
+/// another 30, CMD13 1: 82.
+#[test]
+fn a_flush_of_a_cache_is_two_commands() {
+    let flush = Bio {
+        operation: Operation::Flush,
+        ..write(0, 0, RequestFlags::PREFLUSH)
+    };
+    let mut setup = setup(SchedulerKind::Noop, PackRules::OFF);
+    setup.card.controller.cache = true;
+    let outcome = run(&setup, bios(&[flush]));
     assert_eq!(outcome.elapsed_ns, 82_000);
-    assert_eq!(outcome.driver.flushes, 1);
+    assert_eq!((outcome.driver.flushes, outcome.driver.interrupts), (1, 2));
 }
 
 /// A discard is CMD35, CMD36, CMD38: 20 + 3 x 31 = 113; seen 30 later, CMD13 1: 144.

@@ -157,13 +157,14 @@ fn packed_reads_are_two_commands() {
     assert_eq!(traced, [(18, 0), (18, 0), (25, 0)]);
 }
 
-/// CMD35 and CMD36 name the first and the last sector; CMD38 says 1 for TRIM and 3 for DISCARD. A flush is CMD6 on byte
-/// 32 of EXT_CSD.
+/// CMD35 and CMD36 name the first and the last sector; CMD38 says 1 for TRIM and 3 for DISCARD. A flush of a cache is CMD6 on
+/// byte 32 of EXT_CSD.
 #[test]
 fn trim_and_discard_differ_in_the_argument_of_cmd38() {
     for (discard, argument) in [(DiscardMode::Trim, 1), (DiscardMode::Discard, 3)] {
         let mut setup = setup(SchedulerKind::Noop, PackRules::OFF);
         setup.discard = discard;
+        setup.card.controller.cache = true;
         let load = bios(&[
             Bio::plain(Operation::Discard, 4096, 1024),
             Bio::plain(Operation::Flush, 0, 0),
