@@ -89,7 +89,8 @@ fn from_milliseconds(value: f64) -> Nanos {
     Nanos(u64::from(whole(value * 1e3)) * 1000)
 }
 
-const AXES: [Axis; 6] = [
+/// Each shows in the loads of both tables.
+const AXES: [Axis; 5] = [
     Axis {
         name: "phone: transfer_ns",
         none: None,
@@ -117,13 +118,6 @@ const AXES: [Axis; 6] = [
         range: (1_000.0, 400_000.0),
         get: |world| f64::from(world.phone.controller.packed_entry_ns),
         set: |world, value| world.phone.controller.packed_entry_ns = whole(value),
-    },
-    Axis {
-        name: "load: ms between metadata in place",
-        none: None,
-        range: (50.0, 5_000.0),
-        get: |world| milliseconds(world.metadata_every),
-        set: |world, value| world.metadata_every = from_milliseconds(value),
     },
     Axis {
         name: "load: ms between reads of other programs",

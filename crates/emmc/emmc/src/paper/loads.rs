@@ -119,7 +119,7 @@ impl World {
         Ok(simulation.run(|_| ControlFlow::Continue(())).0)
     }
 
-    /// tio_seq: 2 GB by one thread (published); dirty limit and memory speed of a phone with 1 GB (assumed).
+    /// tio_seq: 2 GB by one thread (published); dirty limit and memory speed are assumed.
     pub(super) fn tio_seq(
         &self,
         scale: PaperScale,
@@ -130,7 +130,7 @@ impl World {
             total_bytes: scale.of(2 << 30) / 4096 * 4096,
             start: DATA_START,
             chunk_bytes: 4 << 20,
-            memory_bytes_per_s: 200_000_000,
+            memory_bytes_per_s: self.memory_bytes_per_s,
             dirty_bytes: self.dirty_bytes,
             journal: self.journal(),
         });
@@ -159,7 +159,7 @@ impl World {
             pages: scale.of((512 << 20) / 4096),
             start: DATA_START,
             batch: self.chunk_pages,
-            page_time: Nanos::from_micros(10),
+            page_time: self.page_time,
             journal: self.journal(),
             seed: self.seed,
         });

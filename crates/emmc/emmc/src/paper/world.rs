@@ -18,6 +18,10 @@ pub struct World {
     pub host: HostFile,
     /// Dirty limit of the page cache, bytes.
     pub dirty_bytes: u64,
+    /// Speed at which a sequential writer dirties pages, bytes per second.
+    pub memory_bytes_per_s: u64,
+    /// Time that a random writer needs to dirty a page.
+    pub page_time: Nanos,
     /// Interval of in-place writes of file system blocks.
     pub metadata_every: Nanos,
     /// Interval of reads by other programs; zero for none.
@@ -41,15 +45,14 @@ pub struct Variation {
 }
 
 impl World {
-    /// The presets; intervals are results of the joint fit (`tidegate emmc fit`).
+    /// The presets, and the interval of reads that the joint fit gave (`tidegate emmc fit`).
     ///
     /// # Errors
     /// If a preset is invalid.
     pub fn new(seed: u64) -> Result<Self, CardError> {
         Ok(Self {
             phone: CardFile::preset("gt-i9300-fit")?,
-            metadata_every: Nanos::from_millis(1450),
-            reads_every: Nanos::from_millis(15),
+            reads_every: Nanos::from_micros(14_340),
             ..Self::before_the_fit(seed)?
         })
     }
@@ -64,6 +67,8 @@ impl World {
             older: CardFile::preset("gt-i9100")?,
             host: HostFile::preset("mshci")?,
             dirty_bytes: 64 << 20,
+            memory_bytes_per_s: 200_000_000,
+            page_time: Nanos::from_micros(10),
             metadata_every: Nanos::from_millis(1000),
             reads_every: Nanos::ZERO,
             commits_every: Nanos::from_millis(5000),
@@ -125,8 +130,8 @@ fn interval(time: &mut Nanos, percent: u64) {
 /// explanation of figure 7 needs about 1 ms for a copy; interrupt and wake-up of ARM phones took some 10 to 100 us;
 /// a card reads a super page ahead, nothing, or two; `dirty_ratio` leaves tens of MiB; `ratelimit_pages` is 1,024 on a
 /// phone, and write-back adds half of it or not. Fitted numbers without a source (commands, metadata, reads of other
-/// programs) are halved and doubled.
-const VARIATIONS: [Variation; 28] = [
+/// programs) are halved and doubled; so is the speed at which programs dirty pages.
+const VARIATIONS: [Variation; 30] = [
     variation("4 banks", |world| banks(world, 4, 2)),
     variation("banks halved", |world| banks(world, 8, 2)),
     variation("banks doubled", |world| banks(world, 32, 8)),
@@ -190,5 +195,13 @@ const VARIATIONS: [Variation; 28] = [
     variation("real loads 32 deep", |world| world.real_depth = 32),
     variation("dirty limit 32 MiB", |world| world.dirty_bytes = 32 << 20),
     variation("dirty limit 128 MiB", |world| world.dirty_bytes = 128 << 20),
+    variation("memory half as fast", |world| {
+        world.memory_bytes_per_s /= 2;
+        world.page_time = world.page_time.times(2);
+    }),
+    variation("memory twice as fast", |world| {
+        world.memory_bytes_per_s *= 2;
+        world.page_time = Nanos(world.page_time.0 / 2);
+    }),
     variation("another seed", |world| world.seed += 1000),
 ];

@@ -2,8 +2,7 @@
 //!
 //! A writer dirties pages at memory speed up to the dirty limit; write-back submits them to the block layer in
 //! chunks. Meanwhile a journal commits every five seconds (a sync write, a flush, a commit block with FUA), and the
-//! file system writes its own blocks in place, one by one. The rate of these is taken from table 2 (RAND 48 to 77 in
-//! a run of about a minute): that is calibration, not validation.
+//! file system writes its own blocks in place, one by one.
 
 use media::Nanos;
 use results::block_trace::{Operation, RequestFlags};
@@ -58,7 +57,8 @@ pub struct JournalRules {
 
 impl JournalRules {
     /// ext4 as mounted by Android: a commit every 5 s (published default), 6 blocks (assumed), one block in place per
-    /// second [calibrated on table 2 of seeds/002], metadata and journal before the data.
+    /// second (assumed: at each wake-up of the flusher, every 5 s, a growing file's inode, bitmap, group descriptor and
+    /// extents, and one more), metadata and journal before the data.
     #[must_use]
     pub const fn ext4(seed: u64) -> Self {
         Self {
