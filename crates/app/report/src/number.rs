@@ -87,40 +87,13 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
+pub use results::calendar::{date, date_and_time};
+
 /// A time in UTC: `2026-01-31 23:59:59 UTC`.
 #[must_use]
 pub fn utc(unix_ns: u64) -> String {
     let seconds = i64::try_from(unix_ns / 1_000_000_000).unwrap_or(i64::MAX);
     date_and_time(seconds) + " UTC"
-}
-
-/// Seconds since 1970 as date and time: `2026-01-31 23:59:59`.
-#[must_use]
-pub fn date_and_time(seconds: i64) -> String {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3600, second % 3600 / 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
-}
-
-/// Gregorian date (year, month, day) of a day counted from 1970-01-01.
-///
-/// Years are counted from March, so that the leap day is the last day of a year, in eras of 400 years of 146,097 days
-/// each; 719,468 days lie between 0000-03-01 and 1970-01-01.
-#[must_use]
-pub fn date(days: i64) -> (i64, i64, i64) {
-    let days = days.saturating_add(719_468);
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
 fn separated(digits: &str) -> String {

@@ -30,6 +30,7 @@ pub mod contract;
 mod error;
 mod geometry;
 mod nand;
+pub mod quantity;
 #[cfg(feature = "testing")]
 mod ram_nand;
 mod time;

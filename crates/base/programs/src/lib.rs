@@ -11,11 +11,12 @@ pub mod loop_disk;
 pub mod output;
 pub mod parts;
 pub mod private_folder;
-pub mod quantity;
 pub mod small_text;
 pub mod terminal;
 pub mod ui_arguments;
 pub mod user_files;
+
+pub use media::quantity;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -118,19 +118,9 @@ pub fn print_error(message: &str) {
     log::message(Level::Error, message);
 }
 
-/// An error with its causes, joined by colons. A cause that the message before already contains is not repeated: errors
-/// of the crates below include their source in their text, for callers that print a single error.
+/// An error with its causes ([`shown::with_causes`]).
 pub fn with_causes(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
+    shown::with_causes(&**error)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod block_trace;
+pub mod calendar;
 pub mod call_trace;
 mod histogram;
 mod interval;

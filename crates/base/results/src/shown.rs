@@ -8,6 +8,7 @@
 //! same document afterwards. Bytes that are no UTF-8 become `\xNN`.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::Write as _;
 
 /// Whether a character does something to a terminal, or to the order of those around it, instead of being seen.
@@ -48,6 +49,22 @@ pub fn from_bytes(bytes: &[u8]) -> Cow<'_, str> {
         }
     }
     Cow::Owned(text)
+}
+
+/// An error with its causes, joined by colons. A cause that the message before already contains is not repeated: errors of
+/// crates include their source in their text, for callers that print a single error.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {

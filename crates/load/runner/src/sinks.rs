@@ -1,11 +1,10 @@
 //! Destinations of records: a file of JSON lines, and the history.
 
-use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use history::{History, HistoryError, RunId};
-use results::{RecordWriter, RunRecord};
+use results::{RecordWriter, RunRecord, shown};
 
 use crate::Watcher;
 
@@ -41,7 +40,7 @@ impl Sinks {
         if let Err(error) = self.history.store(record) {
             watcher.say(&format!(
                 "this run is not stored in the history: {}",
-                chain(&error)
+                shown::with_causes(&error)
             ));
         }
         Ok(())
@@ -101,18 +100,4 @@ impl HistorySink {
         }
         Ok(())
     }
-}
-
-/// The text of an error, with those causes that it does not contain already.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = error.source();
-    }
-    text
 }

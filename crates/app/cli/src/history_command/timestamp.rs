@@ -1,5 +1,7 @@
 //! Parses points in time: `7d`, `12h`, `30min`, `2026-01-31`.
 
+use results::calendar;
+
 /// Nanoseconds since 1970 of a time before `now_unix_ns`, or of the beginning of a day (UTC).
 pub fn parse_timestamp(text: &str, now_unix_ns: u64) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no time; write for example 30min, 12h, 7d, 2w or 2026-01-31");
@@ -31,18 +33,8 @@ fn day_number(text: &str) -> Option<u64> {
     if (year.len(), month.len(), day.len()) != (4, 2, 2) {
         return None;
     }
-    let (year, month, day): (u64, u64, u64) = (year.parse().ok()?, month.parse().ok()?, day.parse().ok()?);
-    let is_leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    let february = if is_leap(year) { 29 } else { 28 };
-    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let month = usize::try_from(month).ok()?.checked_sub(1)?;
-    if year < 1970 || !(1..=*lengths.get(month)?).contains(&day) {
-        return None;
-    }
-    let years: u64 = (1970..year)
-        .map(|year| if is_leap(year) { 366 } else { 365 })
-        .sum();
-    Some(years + lengths[..month].iter().sum::<u64>() + day - 1)
+    let days = calendar::day_number(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?)?;
+    u64::try_from(days).ok()
 }
 
 #[cfg(test)]

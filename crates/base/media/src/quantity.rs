@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
-use media::Nanos;
+use crate::Nanos;
 
 /// Parses a size in bytes: digits and an optional unit (`b`, `k`, `m`, `g`, `t`, each also as `kb` or `kib`).
+///
+/// # Errors
+/// A message with an example when the text has another form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let shift = match unit.to_ascii_lowercase().as_str() {
@@ -30,6 +33,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a duration: a number, possibly with a fraction, and a unit (`us`, `ms`, `s`, `m`; none means seconds).
+///
+/// # Errors
+/// A message with an example when the text has another form.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no duration; write for example 500us, 10ms, 1s or 0.5s");
     let (number, unit) = split_unit(text);
@@ -50,6 +56,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a duration as [`parse_duration`] does, `ns` included, to the nanosecond.
+///
+/// # Errors
+/// A message with an example when the text has another form.
 pub fn parse_nanos(text: &str) -> Result<Nanos, String> {
     let wrong = || format!("`{text}` is no duration; write for example 25ns, 51.2us, 1.3ms or 0");
     let (number, unit) = split_unit(text);
@@ -69,6 +78,7 @@ pub fn parse_nanos(text: &str) -> Result<Nanos, String> {
 }
 
 /// Formats a size with the largest binary unit that leaves no fraction: `8 MiB`, `1536 KiB`.
+#[must_use]
 pub fn show_bytes(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
@@ -79,6 +89,7 @@ pub fn show_bytes(bytes: u64) -> String {
 }
 
 /// Formats a size for people: exact up to a KiB, then with at most one decimal: `1.5 MiB`.
+#[must_use]
 pub fn about_bytes(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         let tenths = u128::from(bytes) * 10 / (1 << shift);
