@@ -15,10 +15,10 @@ use programs::ui_arguments::UiArguments;
 
 use crate::array_command::ArrayCommand;
 use crate::bench_command::BenchArguments;
-use crate::demo::arguments::DemoArguments;
+use crate::demo::DemoArguments;
 use crate::emmc_command::EmmcCommand;
 use crate::inspect::InspectArguments;
-use crate::mobibench::arguments::MobibenchArguments;
+use crate::mobibench::MobibenchArguments;
 use crate::nand_command::NandCommand;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::replay::ReplayArguments;

@@ -50,7 +50,7 @@ pub fn serve(
     announce: impl FnOnce(&Negotiated) -> Result<()>,
 ) -> Result<()> {
     let ended = serve_to_the_end(mountpoint, config, served, announce);
-    end_status::record(&ended);
+    end_status::record(ended.as_ref().copied().map_err(crate::output::with_causes));
     ended
 }
 

@@ -13,7 +13,6 @@ mod compare;
 mod daemon;
 mod demo;
 mod emmc_command;
-mod end_status;
 mod history_command;
 mod inspect;
 mod invocation;
@@ -21,7 +20,6 @@ mod manual;
 mod mobibench;
 mod mount;
 mod mount_options;
-mod mount_table;
 mod nand_command;
 mod nand_device;
 mod remount;
@@ -29,11 +27,7 @@ mod replay;
 mod source_overlap;
 mod stack;
 mod stats;
-mod stats_document;
-mod stats_prometheus;
-mod stats_table;
 mod study_command;
-mod taken;
 mod trace_command;
 mod ubi_command;
 mod ubifs_command;
@@ -47,7 +41,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::CommandFactory;
 // Imported for the modules below, which use them as `crate::...`.
-use programs::{Finding, command_line, log, loop_disk, output, parts, private_folder, quantity};
+use mounted::{document as stats_document, end_status, table as mount_table, taken};
+use programs::{Finding, command_line, log, output, parts, private_folder, quantity};
 
 use crate::arguments::{Arguments, Command};
 

@@ -22,14 +22,7 @@ pub fn is_asked(arguments: &MountArguments) -> bool {
 
 /// Runs the command.
 pub fn run(arguments: &MountArguments) -> Result<()> {
-    let mount = mount_table::find(&arguments.mountpoint)?;
-    if !mount.is_tidegate() {
-        bail!(
-            "{}: this is a mount of type {}, not of tidegate",
-            mount.mountpoint.display(),
-            mount.kind
-        );
-    }
+    let mount = mount_table::find_tidegate(&arguments.mountpoint)?;
     let (generic, own): (Vec<String>, Vec<String>) = all_options(arguments)
         .into_iter()
         .partition(|option| is_generic(option));

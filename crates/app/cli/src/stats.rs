@@ -4,14 +4,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use mounted::document::ReadError;
+use mounted::prometheus::{self, Levels};
+use mounted::table::{self, Mount};
+use mounted::{document, text};
 use report::Column;
 use serde_json::{Value, json};
 
 use crate::arguments::StatsArguments;
-use crate::mount_table::{self, Mount};
 use crate::output::{self, Printed};
-use crate::stats_document::ReadError;
-use crate::{stats_document, stats_prometheus, stats_table};
+
+/// The levels of everything that a mount may consist of.
+pub const LEVELS: Levels<'_> = Levels {
+    buffer: buffer::BufferStats::LEVELS,
+    source: &[
+        passfs::PassCounters::LEVELS,
+        ubifs::WriterStatistics::LEVELS,
+        live::counters::LEVELS,
+    ],
+};
 
 /// Runs the command.
 pub fn run(arguments: &StatsArguments) -> Result<()> {
@@ -19,28 +30,22 @@ pub fn run(arguments: &StatsArguments) -> Result<()> {
         return list(arguments);
     };
     if arguments.ask {
-        return stats_document::answer(mountpoint);
+        output::print_bytes(&document::answer(mountpoint))?;
+        return Ok(());
     }
-    let mount = mount_table::find(mountpoint)?;
-    if !mount.is_fuse() {
-        bail!(
-            "{}: this is a mount of type {}, not of tidegate",
-            mount.mountpoint.display(),
-            mount.kind
-        );
-    }
+    let mount = table::find_fuse(mountpoint)?;
     if let Some(interval) = arguments.watch {
         return watch(&mount, interval);
     }
-    let document = stats_document::read(&mount.mountpoint)?;
+    let document = document::read(&mount.mountpoint)?;
     if arguments.json {
         output::print_line(&serde_json::to_string(&document)?)?;
     } else if arguments.prometheus {
-        output::print_text(&stats_prometheus::render(&mount.mountpoint, &document))?;
+        output::print_text(&prometheus::render(&mount.mountpoint, &document, LEVELS))?;
     } else {
         let show = match arguments.all {
-            true => stats_table::render,
-            false => stats_table::brief,
+            true => text::render,
+            false => text::brief,
         };
         output::print_text(&show(&mount.mountpoint, &document))?;
     }
@@ -52,13 +57,13 @@ const ASKED_TOGETHER: usize = 64;
 
 /// Prints each mount of the type `fuse.tidegate`: mount point, source and serving process.
 fn list(arguments: &StatsArguments) -> Result<()> {
-    let mounts = mount_table::all()?.into_iter().filter(Mount::is_tidegate);
+    let mounts = table::all()?.into_iter().filter(Mount::is_tidegate);
     let mut rows: Vec<(Mount, Option<u32>, &str)> = Vec::new();
     // Beside each other: any user may have many that don't answer.
     let mounts: Vec<Mount> = mounts.collect();
     for mounts in mounts.chunks(ASKED_TOGETHER) {
         thread::scope(|scope| {
-            let ask = |mount: &Mount| stats_document::read(&mount.mountpoint);
+            let ask = |mount: &Mount| document::read(&mount.mountpoint);
             let asked: Vec<_> = mounts
                 .iter()
                 .map(|mount| scope.spawn(move || ask(mount)))
@@ -111,18 +116,18 @@ fn watch(mount: &Mount, interval: Duration) -> Result<()> {
     if interval.is_zero() {
         bail!("an interval of 0 s would ask without pause; give for example --watch=1");
     }
-    let mut before = stats_document::read(&mount.mountpoint)?;
+    let mut before = document::read(&mount.mountpoint)?;
     let mut asked_at = Instant::now();
     for line in 0_u64.. {
-        if line.is_multiple_of(20) && output::print_line(stats_table::RATES_HEADER)? == Printed::Closed {
+        if line.is_multiple_of(20) && output::print_line(text::RATES_HEADER)? == Printed::Closed {
             return Ok(());
         }
         // Wait for the next point of a fixed grid, so that a late line does not delay the following ones.
         let next = asked_at + interval;
         thread::sleep(next.saturating_duration_since(Instant::now()));
-        let now = stats_document::read(&mount.mountpoint)?;
+        let now = document::read(&mount.mountpoint)?;
         let answered_at = Instant::now();
-        let rates = stats_table::render_rates(&before, &now, answered_at - asked_at);
+        let rates = text::render_rates(&before, &now, answered_at - asked_at);
         if output::print_line(&rates)? == Printed::Closed {
             return Ok(());
         }

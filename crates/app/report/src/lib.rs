@@ -20,6 +20,7 @@ pub mod number;
 mod page;
 pub mod plot;
 pub mod record_comparison;
+pub mod rounds;
 pub mod svg;
 mod text_table;
 

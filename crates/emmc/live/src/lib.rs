@@ -11,6 +11,8 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod attached;
+pub mod counters;
 mod device;
 mod dirty_limit;
 mod engine;
@@ -25,6 +27,7 @@ mod rehearsal;
 mod store;
 mod undo;
 
+pub use attached::{Attached, AttachedError, Card, DirtyLimit, RUN_FOLDER};
 pub use device::{LiveDevice, LiveStatistics, Power, PowerReport};
 pub use dirty_limit::DirtyRules;
 pub use error::LiveError;

@@ -34,8 +34,6 @@ mod file;
 mod file_calls;
 mod file_outcome;
 mod file_set;
-pub mod fio;
-pub mod job;
 mod latencies;
 mod loops;
 mod mapping;

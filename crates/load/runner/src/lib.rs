@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod environment;
+mod identity;
 mod sinks;
 
 use std::fs::File;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use results::RunRecord;
 
+pub use self::identity::{IdentityError, identity};
 pub use self::sinks::{HistorySink, Sinks};
 
 /// Note on a run that was stopped.

@@ -123,6 +123,23 @@ pub struct BufferStats {
     pub manager_rounds: u64,
 }
 
+impl BufferStats {
+    /// Members that can fall; nested ones are prefixed with their parents' names. All others only grow.
+    pub const LEVELS: &[&str] = &[
+        "entries_in_use",
+        "entries_total",
+        "bytes_buffered",
+        "bytes_buffered_max",
+        "coalescing_factor",
+        "errors_pending",
+        "degraded",
+        "flush_latency_p50_us",
+        "flush_latency_p90_us",
+        "flush_latency_p99_us",
+        "flush_latency_max_us",
+    ];
+}
+
 /// The counters behind [`BufferStats`]. Relaxed: each is correct by itself, but a snapshot of all is not atomic.
 #[derive(Debug, Default)]
 pub struct Counters {

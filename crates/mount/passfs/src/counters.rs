@@ -37,6 +37,11 @@ pub struct PassCounters {
     pub open_handles: u64,
 }
 
+impl PassCounters {
+    /// Members that can fall; all others only grow.
+    pub const LEVELS: &[&str] = &["inodes_held", "open_handles"];
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub reads: AtomicU64,

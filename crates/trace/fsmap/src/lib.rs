@@ -16,6 +16,7 @@ mod ext4;
 mod fat;
 mod files;
 mod finding;
+pub mod listing;
 mod mounted;
 mod options;
 mod owner_map;

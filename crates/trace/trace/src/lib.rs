@@ -24,11 +24,14 @@
 
 pub mod block;
 mod call;
+pub mod destination;
 mod error;
 mod filter;
 mod process;
 mod recorder;
+pub mod recording;
 pub mod top;
+pub mod top_table;
 mod tracee;
 
 use std::ffi::OsString;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use bench::job::Job;
-use bench::job::preset::preset;
 use clap::Args;
+use jobs::Job;
+use jobs::preset::preset;
 
 use super::job::run::{JobRunArguments, run_job};
 use super::job::steps::vocabulary;

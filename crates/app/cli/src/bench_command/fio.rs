@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::fio::report::{Moment, document};
+use ::fio::{Imported, Treatment, export, import};
 use anyhow::{Context, Result, bail};
-use bench::fio::report::{Moment, document};
-use bench::fio::{Imported, Treatment, export, import};
-use bench::job::{Job, Vocabulary};
 use clap::Args;
+use jobs::{Job, Vocabulary};
 use results::RunRecord;
 
 use super::job::run::{JobRunArguments, run_steps};

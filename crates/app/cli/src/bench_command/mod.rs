@@ -10,7 +10,6 @@ pub mod postmark;
 pub mod progress;
 pub mod repeat;
 pub mod sqlite;
-pub mod summary;
 pub mod terminal;
 pub mod tio;
 pub mod uflip;

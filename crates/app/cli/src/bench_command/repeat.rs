@@ -1,18 +1,18 @@
 //! Repeated runs of one workload: common arguments, rounds and output.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::path::PathBuf;
 
 use anyhow::Result;
-use bench::{Outcome, TextForm, Workload};
+use bench::TextForm;
 use clap::Args;
 use programs::stop_on_signals;
-use results::{Noise, RunIdentity};
-use runner::{Measured, Runner, Schedule, Series, Settle, Sinks, Turn};
+use report::rounds;
+use results::Noise;
+use runner::{Runner, Schedule, Settle, Sinks};
+use series::Repeated;
 
 use super::progress::ProgressForm;
-use super::summary;
-use super::terminal::{Terminal, identity};
+use super::terminal::Terminal;
 use super::workloads::{RunAs, WorkloadArguments};
 use crate::Finding;
 use crate::history_command::log::StoreArguments;
@@ -67,9 +67,12 @@ pub fn run(arguments: &dyn WorkloadArguments) -> Result<Finding> {
     let terminal = Terminal::new(common.progress, schedule.runs(), common.json);
     let mut repeated = Repeated {
         workload: workload.as_ref(),
-        common,
+        command: &programs::own_arguments(),
+        label: &common.label,
+        rounds: common.rounds,
+        seed: common.seed,
         directory,
-        terminal: &terminal,
+        progress: &terminal.bar,
         stop: &stop,
         form: TextForm::Beside,
     };
@@ -79,15 +82,16 @@ pub fn run(arguments: &dyn WorkloadArguments) -> Result<Finding> {
     let ran = runner.finish()?;
     if !common.json {
         let text = match repeated.form {
-            TextForm::Beside => summary::table(&ran.records),
-            TextForm::Table | TextForm::Curve => summary::of_rounds(&ran.records),
+            TextForm::Beside => rounds::table(&ran.records),
+            TextForm::Table | TextForm::Curve => rounds::summary(&ran.records),
         };
         output::print_text(&text)?;
     }
     for noise in Noise::of(&ran.records) {
         output::print_error(&format!("too noisy to tell small differences: {noise}"));
     }
-    outcome.map(|()| finding(&ran.notes))
+    outcome?;
+    Ok(finding(&ran.notes))
 }
 
 /// The exit status: any note is a finding, which gives exit code 1.
@@ -96,50 +100,5 @@ pub const fn finding(notes: &[String]) -> Finding {
         Finding::Nothing
     } else {
         Finding::Something
-    }
-}
-
-/// Combines the outcome of a run with its identity.
-pub fn measured(outcome: Outcome, identity: RunIdentity) -> Measured {
-    let kept = outcome.kept_directory.as_ref();
-    Measured {
-        notes: outcome.notes.clone(),
-        remarks: kept
-            .map(|kept| format!("files are kept in {}", kept.display()))
-            .into_iter()
-            .collect(),
-        text: outcome.text.clone(),
-        record: outcome.into_record(identity),
-    }
-}
-
-/// One workload as a series of rounds.
-struct Repeated<'run> {
-    workload: &'run dyn Workload,
-    common: &'run BenchCommonArguments,
-    directory: &'run Path,
-    terminal: &'run Terminal,
-    stop: &'run AtomicBool,
-    form: TextForm,
-}
-
-impl Series for Repeated<'_> {
-    type Error = anyhow::Error;
-
-    fn title(&self, turn: Turn) -> String {
-        match turn.is_kept {
-            false => "warm-up".to_owned(),
-            true if self.common.rounds == 1 => String::new(),
-            true => format!("round {}", turn.round + 1),
-        }
-    }
-
-    fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {
-        // Contents differ between rounds, because a device that recognises known blocks would look too fast.
-        let seed = self.common.seed.wrapping_add(u64::from(turn.round));
-        let identity = identity(&self.common.label, self.directory, turn.round)?;
-        let outcome = self.workload.run(seed, &self.terminal.bar, self.stop)?;
-        self.form = outcome.text_form;
-        Ok(vec![measured(outcome, identity)])
     }
 }

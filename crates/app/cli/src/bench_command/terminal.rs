@@ -3,11 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use results::{RunIdentity, RunRecord};
-use runner::{Readers, Watcher, environment};
-use rustix::fs::{Access, access};
-use rustix::io::Errno;
+use runner::{Readers, Watcher};
 
 use super::progress::{Bar, ProgressForm};
 use crate::output::{self, Printed};
@@ -64,33 +62,10 @@ impl Watcher for Terminal {
 
 /// The parts of a record that are known before the run.
 pub fn identity(label: &str, directory: &Path, round: u32) -> Result<RunIdentity> {
-    if directory.is_dir() {
-        match access(directory, Access::WRITE_OK) {
-            Err(Errno::ROFS) => bail!(
-                "{} is on a read-only file system; name a writable folder",
-                directory.display()
-            ),
-            Err(Errno::ACCESS) => bail!(
-                "{}: this user may not make files here; name a writable folder",
-                directory.display()
-            ),
-            _ => {}
-        }
-    }
-    Ok(RunIdentity {
-        command: command_line(),
-        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        label: label.to_owned(),
+    Ok(runner::identity(
+        programs::own_arguments(),
+        label,
+        directory,
         round,
-        host: environment::host(),
-        target: environment::target(directory)
-            .with_context(|| format!("{} can't be used", directory.display()))?,
-    })
-}
-
-/// The command line of this process; invalid UTF-8 is replaced by replacement characters.
-pub fn command_line() -> Vec<String> {
-    std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect()
+    )?)
 }

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use series::{Requirement, Target, WORKLOADS, Workload};
 
-use super::Target;
-use super::requirement::Requirement;
-use super::workload::Workload;
 use crate::history_command::log::StoreArguments;
 use crate::quantity::parse_bytes;
 
@@ -30,12 +29,13 @@ pub struct BenchCompareArguments {
     pub sets: Vec<String>,
     /// Measure this existing directory and call it LABEL; give one for each configuration
     #[arg(
-        long = "target", value_name = "LABEL=DIRECTORY", required_unless_present = "sets",
-        value_parser = Target::parse
+        long = "target",
+        value_name = "LABEL=DIRECTORY",
+        required_unless_present = "sets"
     )]
     pub targets: Vec<Target>,
     /// Run this workload; may be given several times [default: all]
-    #[arg(long = "workload", value_name = "NAME", value_enum)]
+    #[arg(long = "workload", value_name = "NAME", value_parser = workload())]
     pub workloads: Vec<Workload>,
     /// Run N rounds, each with every target once, in rotated order [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -54,7 +54,7 @@ pub struct BenchCompareArguments {
     pub baseline: Option<String>,
     /// Exit with 1 unless the median of this target's ratios is at least (with <=: at most) RATIO; may be given
     /// several times
-    #[arg(long = "require", value_name = "LABEL:WORKLOAD>=RATIO", value_parser = Requirement::parse)]
+    #[arg(long = "require", value_name = "LABEL:WORKLOAD>=RATIO")]
     pub requirements: Vec<Requirement>,
     /// Write every run record to this file as JSON lines; an interrupted run leaves them in FILE.partial
     #[arg(long, short = 'o', value_name = "FILE")]
@@ -71,6 +71,11 @@ pub struct BenchCompareArguments {
     /// The history, for storing runs and looking up ids and tags.
     #[command(flatten)]
     pub store: StoreArguments,
+}
+
+fn workload() -> impl TypedValueParser<Value = Workload> {
+    let values = WORKLOADS.map(|workload| PossibleValue::new(workload.name).help(workload.help));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Workload>())
 }
 
 /// Arguments of `tidegate bench show`.

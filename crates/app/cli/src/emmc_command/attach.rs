@@ -17,15 +17,13 @@ use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::Setup;
 use fuse::{Coherence, MountConfig, Opens, StatsDocument, Switch};
 use live::{
-    CardFileSystem, Claim, Description, IssuedFlags, LiveDevice, LoopDevice, PathCost, QueueLimits, Store,
-    set_sched_fifo,
+    Attached, Card, CardFileSystem, Claim, Description, IssuedFlags, LiveDevice, LoopDevice, PathCost,
+    QueueLimits, RUN_FOLDER, Store, set_sched_fifo,
 };
 use nand::{RealClock, TimeScale};
 use serde_json::{Map, json};
 use vfs::Timestamp;
 
-use super::attached::{Attached, Card, RUN_FOLDER};
-use super::live_counters;
 use super::self_check;
 use super::setup::{DeviceArguments, OnOff, card_file};
 use crate::background::{self, Report};
@@ -314,7 +312,7 @@ impl Place {
             Err(error) => {
                 drop(claim);
                 let _ = device.remove();
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -374,6 +372,6 @@ fn now() -> Timestamp {
 
 fn statistics(source: String, device: Arc<LiveDevice>, scale: TimeScale) -> StatsDocument {
     stats_document::producer(source, None, move || {
-        (json!({}), live_counters::of(&device.statistics(), scale))
+        (json!({}), live::counters::of(&device.statistics(), scale))
     })
 }

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use live::{CutKind, Power, PowerOrder, PowerReport};
+use live::{Attached, CutKind, Power, PowerOrder, PowerReport, RUN_FOLDER};
 
-use super::attached::{Attached, RUN_FOLDER};
 use crate::quantity::show_bytes;
 use crate::{Finding, output};
 

@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use live::Power;
+use live::{Attached, Power, RUN_FOLDER};
+use mounted::unmount;
 use rustix::mount::UnmountFlags;
 
-use super::attached::{Attached, RUN_FOLDER};
-use crate::arguments::UnmountArguments;
 use crate::quantity::parse_duration;
 use crate::stats_document::ReadError;
-use crate::{Finding, mount_table, output, unmount};
+use crate::{Finding, mount_table, output};
 
 /// Arguments of `tidegate emmc detach`.
 #[derive(Args, Debug)]
@@ -99,11 +98,11 @@ pub fn detach(attached: &Attached, how: How) -> Result<()> {
         attached.release()?;
     }
     if mount_table::find(&attached.mountpoint).is_ok() {
-        unmount::run(&UnmountArguments {
-            mountpoint: attached.mountpoint.clone(),
+        let unmounting = unmount::How {
             lazy: false,
             timeout: how.timeout,
-        })?;
+        };
+        unmount::unmount(&attached.mountpoint, unmounting, &output::print_error)?;
     }
     if is_dead {
         if ours && device.exists() {

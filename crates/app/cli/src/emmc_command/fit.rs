@@ -4,9 +4,10 @@ use anyhow::Result;
 use clap::Args;
 use emmc::paper::{FitRules, PaperScale, fit};
 use report::{Column, table};
+use runs::load::mixes;
 use serde_json::json;
 
-use super::paper::{mixes, progress_bar};
+use super::paper::progress_bar;
 use crate::{Finding, output};
 
 /// Arguments of `tidegate emmc fit`.

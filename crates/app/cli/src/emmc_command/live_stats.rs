@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use live::{Attached, Card, RUN_FOLDER};
+use mounted::{prometheus, text};
 use programs::terminal::WidthArguments;
 use report::Column;
 use serde_json::json;
 
-use super::attached::{Attached, Card, RUN_FOLDER};
 use crate::quantity::show_bytes;
-use crate::{Finding, output, stats_prometheus, stats_table};
+use crate::stats::LEVELS;
+use crate::{Finding, output};
 
 /// Arguments of `tidegate emmc stats`.
 #[derive(Args, Debug)]
@@ -45,14 +47,14 @@ pub fn run(arguments: &LiveStatsArguments) -> Result<Finding> {
     let attached = Attached::find(&arguments.run_folder, device)?;
     let document = attached.document()?;
     if arguments.prometheus {
-        let page = stats_prometheus::render(&attached.device().path(), &document);
+        let page = prometheus::render(&attached.device().path(), &document, LEVELS);
         output::print_text(&page)?;
     } else if arguments.json {
         output::print_line(&serde_json::to_string(&document.backing)?)?;
     } else {
         let device = attached.device().path().display().to_string();
         let title = format!("{device}: {}", described(&attached));
-        output::print_text(&stats_table::card(&title, &document))?;
+        output::print_text(&text::card(&title, &document))?;
     }
     Ok(Finding::Nothing)
 }

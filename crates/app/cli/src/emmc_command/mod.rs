@@ -2,11 +2,9 @@
 //! machine.
 
 mod attach;
-mod attached;
 mod cut;
 mod detach;
 mod fit;
-mod live_counters;
 mod live_stats;
 mod load;
 mod paper;
@@ -36,6 +34,7 @@ pub enum EmmcCommand {
     /// Run a load on a card, with a choice of scheduler, packing and translation layer
     Run(Box<RunArguments>),
     /// List the named cards and hosts, with the sources of their numbers
+    #[command(alias = "cards")]
     Presets(PresetsArguments),
     /// Reproduce tables 1 to 3 and figures 7 to 15 of the packed-command study, and judge its claims
     Paper(PaperArguments),

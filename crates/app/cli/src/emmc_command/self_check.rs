@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use emmc::block::{QueueRules, SchedulerKind};
 use emmc::simulation::{Setup, Simulation};
 use emmc::workload::{Actor, DirectRules, Order, chain, direct};
+use live::Attached;
 use media::Nanos;
 use nand::TimeScale;
 use report::{Column, table};
@@ -20,7 +21,6 @@ use results::block_trace::Operation;
 use serde_json::json;
 
 use super::attach::AttachArguments;
-use super::attached::Attached;
 use super::detach::{How, detach};
 use crate::{Finding, output};
 

@@ -5,12 +5,12 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use bench::job::Job;
 use emmc::card::CardFile;
 use emmc::host::HostFile;
 use formats::calls;
 use formats::native::{self, StoredHeader};
 use fsmap::FileSystemKind;
+use jobs::Job;
 use live::{Description, KeptCard, KeptError};
 use results::RunRecord;
 use serde_json::json;
@@ -181,7 +181,7 @@ fn document(path: &Path, text: &str) -> Option<Identity> {
         return None;
     }
     let identity = Identity::new(Kind::FioJob, "a fio job").then("tidegate bench run FILE DIR");
-    Some(match bench::fio::import(&name, text) {
+    Some(match fio::import(&name, text) {
         Ok(_) => identity,
         Err(error) => Identity {
             unusual: vec![error.to_string()],

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use bench::job::preset::PRESETS;
 use clap::Args;
 use formats::calls::format_of;
+use jobs::preset::PRESETS;
 use programs::Finding;
 use study::plan::{Plan, Variant};
 use study::tune::axes::{self, Wish};

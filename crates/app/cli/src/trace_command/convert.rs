@@ -8,11 +8,13 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use formats::export::ForeignFormat;
 use formats::{CarryError, TraceSource, WriteError, Written, carry};
 use programs::stop_on_signals;
 use serde_json::json;
+use trace::destination::{self, To};
 
-use super::destination::{self, To, to_parser};
 use super::input::{InputArguments, describe_skipped, skipped_json};
 use crate::{Finding, output};
 
@@ -40,6 +42,12 @@ pub struct TraceConvertArguments {
     /// Print nothing on success
     #[arg(long, short = 'q')]
     pub quiet: bool,
+}
+
+fn to_parser() -> impl TypedValueParser<Value = To> {
+    let native = PossibleValue::new(To::NATIVE_WORD).help("folder of Parquet tables");
+    let foreign = ForeignFormat::WORDS.map(|(_, word, _, help)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(std::iter::once(native).chain(foreign)).try_map(|word| word.parse::<To>())
 }
 
 /// Runs the command.

@@ -4,16 +4,13 @@
 
 mod capture_arguments;
 pub mod convert;
-pub mod destination;
 pub mod info;
 pub mod input;
 pub mod map;
 pub mod record;
-mod record_file;
 pub mod syscalls;
 pub mod top;
 mod top_screen;
-mod utc;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! `tidegate trace record`: records block requests of a device live, with the file and process of each.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -9,15 +8,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use results::block_trace::{BlockClass, Operation, Request};
-use serde::Serialize;
-use trace::block::{CaptureSpec, Captured, CommandOutput, ItemOrder};
+use programs::stop_on_signals;
+use trace::block::{CaptureSpec, CommandOutput, ItemOrder};
+use trace::recording::RecordFile;
 
 use super::capture_arguments::CaptureArguments;
-use super::record_file::RecordFile;
-use programs::stop_on_signals;
-
-use crate::quantity::{about_bytes, parse_duration};
+use crate::quantity::parse_duration;
 use crate::{Finding, output};
 
 /// Arguments of `tidegate trace record`.
@@ -82,14 +78,21 @@ pub fn run(arguments: &TraceRecordArguments) -> Result<Finding> {
         host: Some(runner::environment::host()),
         source: programs::own_arguments().join(" "),
     };
-    let mut file = RecordFile::new(arguments.output.as_deref(), arguments.force, &stop)?;
+    let mut file = RecordFile::new(
+        arguments.output.as_deref(),
+        arguments.force,
+        &stop,
+        output::print_error,
+    )?;
     let captured = match trace::block::capture(&spec, &stop, &mut file) {
         Ok(captured) => captured,
         Err(error) => return Err(unfinished(arguments.capture.explain(error), &file)),
     };
     let summary = file.finish(&captured)?;
     if !arguments.json {
-        describe(&summary, &captured);
+        for line in summary.lines(&captured) {
+            output::print_error(&line);
+        }
     } else if file.is_stdout() {
         output::print_error(&serde_json::to_string(&summary)?);
     } else {
@@ -119,61 +122,6 @@ fn failure(status: ExitStatus) -> Option<Finding> {
     })
 }
 
-/// Summary of a recorded trace.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct TraceSummary {
-    pub file: PathBuf,
-    duration_seconds: f64,
-    requests: u64,
-    events: u64,
-    read_bytes: u64,
-    written_bytes: u64,
-    discarded_bytes: u64,
-    flushes: u64,
-    /// Bytes moved, by class of blocks.
-    bytes_by_class: BTreeMap<&'static str, u64>,
-    lost_records: u64,
-    /// I/Os that the block layer refused (`REQ_NOWAIT`); they moved nothing and are no requests.
-    refused: u64,
-    complete: bool,
-    limitations: Vec<String>,
-}
-
-impl TraceSummary {
-    /// Counts one request.
-    pub fn add(&mut self, request: &Request) {
-        match request.operation {
-            Operation::Read => self.read_bytes += request.bytes,
-            Operation::Write | Operation::ZoneAppend => self.written_bytes += request.bytes,
-            Operation::Discard | Operation::SecureErase => self.discarded_bytes += request.bytes,
-            Operation::Flush => self.flushes += 1,
-            _ => {}
-        }
-        if request.moves_data() {
-            for run in &request.runs {
-                let class: BlockClass = run.block_type.class();
-                *self.bytes_by_class.entry(class.word()).or_default() += run.bytes;
-            }
-        }
-    }
-
-    /// Adds the totals that are known at the end.
-    pub fn end(&mut self, captured: &Captured) {
-        let header = &captured.header;
-        self.duration_seconds = Duration::from_nanos(header.duration_ns).as_secs_f64();
-        self.requests = captured.requests;
-        self.events = captured.events;
-        self.lost_records = header.lost_records;
-        self.refused = header.refused;
-        self.complete = header.complete;
-        self.limitations = header
-            .limitations
-            .iter()
-            .map(|limitation| format!("{}: {}", limitation.what, limitation.why))
-            .collect();
-    }
-}
-
 /// Adds the state of the trace file to an error.
 fn unfinished(error: anyhow::Error, file: &RecordFile) -> anyhow::Error {
     match file.begun() {
@@ -183,49 +131,4 @@ fn unfinished(error: anyhow::Error, file: &RecordFile) -> anyhow::Error {
             outfile::partial_name(path).display()
         )),
     }
-}
-
-fn describe(summary: &TraceSummary, captured: &Captured) {
-    output::print_error(&format!(
-        "{} requests in {:.1} s: {} read, {} written, {} discarded, {} flushes",
-        summary.requests,
-        summary.duration_seconds,
-        about_bytes(summary.read_bytes),
-        about_bytes(summary.written_bytes),
-        about_bytes(summary.discarded_bytes),
-        summary.flushes
-    ));
-    let classes: Vec<String> = summary
-        .bytes_by_class
-        .iter()
-        .map(|(class, bytes)| format!("{class} {}", about_bytes(*bytes)))
-        .collect();
-    if !classes.is_empty() {
-        output::print_error(&classes.join(", "));
-    }
-    if summary.refused > 0 {
-        output::print_error(&format!(
-            "{} I/Os were refused as the queue was full (NOWAIT): they moved nothing, and are not counted above",
-            summary.refused
-        ));
-    }
-    for limitation in &summary.limitations {
-        output::print_error(&format!("not in the trace: {limitation}"));
-    }
-    if summary.lost_records > 0 {
-        output::print_error(&format!(
-            "{} records were lost; trace again with a larger --ring",
-            summary.lost_records
-        ));
-    } else if captured.header.ring_was_tight {
-        output::print_error("no record was lost, but the ring was over half full; a larger --ring is safer");
-    }
-    if !summary.complete {
-        output::print_error("stopped before its end: the trace is whole up to there, and marked");
-    }
-    output::print_error(&format!(
-        "{} events; all in {}",
-        summary.events,
-        summary.file.display()
-    ));
 }

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write, stdin, stdout};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
+use trace::top_table::Size;
 
 /// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
@@ -18,14 +19,6 @@ const HOME: &str = "\x1b[H";
 const NEXT_LINE: &str = "\x1b[K\r\n";
 /// Clears the rest of the line and everything below.
 const EMPTY_REST: &str = "\x1b[K\x1b[J";
-
-/// Size of the terminal.
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// Characters per line.
-    pub columns: usize,
-    pub lines: usize,
-}
 
 /// The alternate screen.
 pub struct Screen {

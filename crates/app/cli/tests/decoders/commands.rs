@@ -130,7 +130,7 @@ fn good(folder: &Path, name: &str) -> Vec<u8> {
     match name {
         "card.toml" => super::texts::card().into(),
         "host.toml" => include_str!("../../../../emmc/emmc/hosts/mshci.toml").into(),
-        "job.toml" => include_str!("../../../../load/bench/presets/androbench.toml").into(),
+        "job.toml" => include_str!("../../../../load/jobs/presets/androbench.toml").into(),
         "job.fio" => FIO.into(),
         "trace.txt" => BLKPARSE.into(),
         "strace.txt" => STRACE.into(),

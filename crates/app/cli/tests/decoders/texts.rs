@@ -84,7 +84,7 @@ pub fn decoders() -> Vec<Decoder<'static>> {
         call_trace("blkparse, calls", calls::Format::Blkparse, BLKPARSE),
         call_trace("call trace", calls::Format::Calls, CALLS),
         text("fio job", vec![FIO.into()], |text| {
-            bench::fio::import("job.fio", text).is_ok()
+            fio::import("job.fio", text).is_ok()
         }),
         text(
             "emmc card",

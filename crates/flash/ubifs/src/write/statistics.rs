@@ -66,6 +66,24 @@ pub struct WriterStatistics {
     pub failure: Option<Arc<str>>,
 }
 
+impl WriterStatistics {
+    /// Names of values that can fall, in the flat form of `tidegate stats`; all others only grow.
+    pub const LEVELS: &[&str] = &[
+        "heads_gc_buffered_bytes",
+        "heads_base_buffered_bytes",
+        "heads_data_buffered_bytes",
+        "journal_bytes",
+        "journal_bytes_max",
+        "index_bytes",
+        "empty_lebs",
+        "reserved_lebs",
+        "free_bytes",
+        "orphans",
+        "unreadable_lebs",
+        "is_read_only",
+    ];
+}
+
 impl Writer {
     /// Counters and current state.
     #[must_use]

@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use bench::job::preset::{PRESETS, Preset, preset};
-use bench::job::{Job, JobError, Vocabulary};
 use clap::Args;
+use jobs::preset::{PRESETS, Preset, preset};
+use jobs::{Job, JobError, Vocabulary};
 use programs::small_text;
 use results::words::expected;
 

@@ -5,18 +5,19 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use bench::TextForm;
-use bench::job::table::{STEP_FIELD, table};
-use bench::job::{Job, Vocabulary};
 use clap::Args;
+use jobs::table::{STEP_FIELD, table};
+use jobs::{Job, Vocabulary};
 use programs::stop_on_signals;
 use results::RunRecord;
 use runner::{Measured, Order, Runner, Schedule, Series, Settle, Turn};
 use serde_json::json;
+use series::measured;
 
 use super::steps::{PlannedStep, groups, planned, run_group};
 use crate::Finding;
 use crate::bench_command::fio::write_json;
-use crate::bench_command::repeat::{BenchCommonArguments, finding, measured};
+use crate::bench_command::repeat::{BenchCommonArguments, finding};
 use crate::bench_command::terminal::{Terminal, identity};
 use crate::output;
 

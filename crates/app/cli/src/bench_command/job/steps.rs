@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use bench::job::{Job, JobError, Key, KeyForm, Step, StepKind, Vocabulary};
 use bench::{FileSpec, Measurement, Outcome, Progress};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches, Subcommand};
+use jobs::{Job, JobError, Key, KeyForm, Step, StepKind, Vocabulary};
 
 use crate::bench_command::repeat::BenchCommonArguments;
 use crate::bench_command::workloads::{RunAs, WorkloadCommand};
