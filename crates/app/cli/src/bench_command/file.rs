@@ -46,6 +46,7 @@ pub struct BenchFileArguments {
 
 /// Operations and their order.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Operations")]
 pub struct WorkArguments {
     /// Set the access pattern: sequential-write, random-write, sequential-read, random-read, append, mixed:PERCENT
     /// with this share of reads, or sequential-mixed:PERCENT; also fio's names write, randwrite, read, randread, rw
@@ -125,6 +126,7 @@ pub struct WorkArguments {
 
 /// I/O mode and engine.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Mode and cache")]
 pub struct IoArguments {
     /// Set the I/O mode: buffered, sync, dsync, fsync or fdatasync (after each write), direct, direct-sync,
     /// direct-dsync, direct-fsync or direct-fdatasync (with O_DIRECT), mmap, mmap-async or mmap-sync (msync after

@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use results::words::unknown;
+use results::words::{nearest, unknown};
 use serde::{Deserialize, Serialize};
 
 use crate::words::words;
@@ -72,6 +72,9 @@ const PATTERNS: [&str; 7] = [
     "sequential-mixed:0 to sequential-mixed:100",
 ];
 
+/// fio's names of patterns.
+const FIO_PATTERNS: [&str; 5] = ["randwrite", "randread", "randrw", "readwrite", "write"];
+
 /// Also accepts fio's names (`--rw`); its mixed patterns read half of the records.
 impl FromStr for Pattern {
     type Err = String;
@@ -95,7 +98,11 @@ impl FromStr for Pattern {
             "append" => Ok(Self::Append),
             "randrw" => Ok(Self::Mixed { read_percent: 50 }),
             "rw" | "readwrite" => Ok(Self::SequentialMixed { read_percent: 50 }),
-            _ => Err(unknown(text, &PATTERNS)),
+            _ => {
+                let fio = nearest(text, &FIO_PATTERNS).filter(|_| nearest(text, &PATTERNS).is_none());
+                let hint = fio.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
+                Err(unknown(text, &PATTERNS) + &hint)
+            }
         }
     }
 }
@@ -281,6 +288,14 @@ mod tests {
         for text in ["mixed", "mixed:101", "writes", ""] {
             text.parse::<Pattern>().expect_err(text);
         }
+    }
+
+    #[test]
+    fn a_slip_in_a_name_of_fio_finds_it() {
+        let message = "randwrit".parse::<Pattern>().expect_err("a slip");
+        assert!(message.ends_with("; did you mean `randwrite`?"), "{message}");
+        let message = "sequential-wrte".parse::<Pattern>().expect_err("a slip");
+        assert!(message.ends_with("did you mean `sequential-write`?"), "{message}");
     }
 
     #[test]
