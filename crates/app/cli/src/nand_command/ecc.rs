@@ -219,6 +219,7 @@ fn document(dump: String, found: &Found, summary: &Summary) -> Value {
         "steps_by_bits": summary.steps_by_bits,
         "failed_steps": summary.failed_steps,
         "failed_pages": summary.failed_pages,
+        "unprotected_pages": summary.unprotected_pages,
         "lost": lost,
         "worst_pages": worst.collect::<Vec<_>>(),
         "tail_bytes": summary.tail_bytes,
@@ -275,6 +276,13 @@ fn show(document: &Value) -> String {
             text,
             "; the first lost bytes of the data are {} to {}",
             first[0], first[1]
+        );
+    }
+    if document["unprotected_pages"].as_u64() != Some(0) {
+        let _ = write!(
+            text,
+            "\nas read    {} pages, whose erased parity says that they were written without ECC",
+            document["unprotected_pages"]
         );
     }
     for page in document["worst_pages"].as_array().into_iter().flatten() {

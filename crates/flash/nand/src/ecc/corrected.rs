@@ -77,6 +77,8 @@ pub struct Summary {
     pub failed_steps: u64,
     /// Pages with such steps.
     pub failed_pages: u64,
+    /// Pages that were written without ECC: with data, and an erased parity. They stay as they were read.
+    pub unprotected_pages: u64,
     /// Number of steps by their corrected bits, from 0 to the strength of the code.
     pub steps_by_bits: Vec<u64>,
     /// The pages with the most wrong bits, worst first.
@@ -277,8 +279,7 @@ pub(super) fn correct_page(
     let states = if raw.iter().all(|byte| *byte == 0xFF) {
         vec![StepState::Erased { flipped: 0 }; decoder.steps().len()]
     } else {
-        let step = |step| decoder.correct_step(raw, step, scratch);
-        decoder.steps().iter().map(step).collect()
+        decoder.correct_steps(raw, scratch)
     };
     decoder.copy_main(raw, main);
     states
@@ -292,6 +293,7 @@ impl Summary {
             failed_steps: 0,
         };
         let mut is_erased = true;
+        self.unprotected_pages += u64::from(states.contains(&StepState::Unprotected));
         let page_at = page * u64::try_from(decoder.page_bytes()).unwrap_or(u64::MAX);
         for (step, state) in decoder.steps().iter().zip(states) {
             let flipped = match state {
@@ -303,6 +305,10 @@ impl Summary {
                     self.written_steps += 1;
                     is_erased = false;
                     *flipped
+                }
+                StepState::Unprotected => {
+                    is_erased = false;
+                    continue;
                 }
                 StepState::Failed => {
                     is_erased = false;

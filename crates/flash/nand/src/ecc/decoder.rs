@@ -3,6 +3,10 @@
 //! A step whose parity fits is as it was written. One with at most as many zeros as the code corrects bits is erased,
 //! whatever its parity says: an erased page of most controllers is no code word. Any other one is decoded; one that
 //! can't be stays as it was read and is reported.
+//!
+//! A page decides on its steps together. Data with an erased parity in all of them was written without ECC and stays as it
+//! is. Random bits are a few wrong bits away from a code word more often than is tolerable: corrections of a page with
+//! steps that can't be corrected count only if another step shows that the page has this ECC at all.
 
 use super::bch::{Parity, WORDS_MAX};
 use super::layout::{Code, Codec, Layout, LayoutError, Mask};
@@ -23,7 +27,12 @@ pub(super) enum StepState {
     },
     /// More wrong bits than the code corrects.
     Failed,
+    /// Part of a page that was written without ECC.
+    Unprotected,
 }
+
+/// Probability, as a power of 2, below which a step fits by accident is no longer considered.
+const ACCIDENT_LOG2_MAX: f64 = -20.0;
 
 /// A layout with its tables.
 #[derive(Clone, Debug)]
@@ -34,6 +43,8 @@ pub(super) struct Decoder {
     strength: u32,
     parity_bits: u32,
     page_bytes: usize,
+    /// Maximum number of corrected bits of a step that shows the ECC of its page; `None` if even a right step doesn't.
+    telling_bits: Option<u32>,
 }
 
 /// Buffers of one thread.
@@ -41,6 +52,8 @@ pub(super) struct Decoder {
 pub(super) struct Scratch {
     message: Vec<u8>,
     parity: Vec<u8>,
+    /// The page before its correction.
+    read: Vec<u8>,
 }
 
 impl Decoder {
@@ -69,7 +82,10 @@ impl Decoder {
                 cut(words(bytes), parity_bits)
             }
         };
+        let word_bits = parity_bits + map.steps.first().map_or(0, |step| step.message_bits);
+        let is_telling = |bits: &u32| layout.code.accident_log2(word_bits, *bits) < ACCIDENT_LOG2_MAX;
         Ok(Self {
+            telling_bits: (0..=layout.code.strength()).take_while(is_telling).last(),
             map,
             codec,
             mask,
@@ -182,6 +198,50 @@ impl Decoder {
         StepState::Good {
             flipped: u32::try_from(wrong.len()).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Corrects all steps of a raw page that is not erased.
+    pub(super) fn correct_steps(&self, raw: &mut [u8], scratch: &mut Scratch) -> Vec<StepState> {
+        scratch.read.clear();
+        scratch.read.extend_from_slice(raw);
+        let step = |step| self.correct_step(raw, step, scratch);
+        let mut states: Vec<StepState> = self.steps().iter().map(step).collect();
+        let is_right = |state: &StepState| matches!(state, StepState::Good { flipped: 0 });
+        let is_wrong = |state: &StepState| match state {
+            StepState::Failed => true,
+            StepState::Good { flipped } => *flipped > 0,
+            StepState::Erased { .. } | StepState::Unprotected => false,
+        };
+        if !states.iter().any(is_wrong) {
+            return states;
+        }
+        if !states.iter().any(is_right) && self.has_erased_parity(scratch) {
+            raw.copy_from_slice(&scratch.read);
+            states.fill(StepState::Unprotected);
+            return states;
+        }
+        let is_telling = |state: &StepState| matches!(state, StepState::Good { flipped } if Some(*flipped) <= self.telling_bits);
+        if states.contains(&StepState::Failed) && !states.iter().any(is_telling) {
+            raw.copy_from_slice(&scratch.read);
+            for state in &mut states {
+                if !matches!(state, StepState::Erased { flipped: 0 }) {
+                    *state = StepState::Failed;
+                }
+            }
+        }
+        states
+    }
+
+    /// Whether all parity bits of the page as it was read are ones.
+    fn has_erased_parity(&self, scratch: &mut Scratch) -> bool {
+        let read = std::mem::take(&mut scratch.read);
+        let ones = cut([u64::MAX; WORDS_MAX], self.parity_bits);
+        let is_erased = self.steps().iter().all(|step| {
+            self.gather(&read, step, scratch);
+            cut(words(&scratch.parity), self.parity_bits) == ones
+        });
+        scratch.read = read;
+        is_erased
     }
 
     /// Zero bits of the gathered step; counting stops beyond the strength of the code.

@@ -22,6 +22,8 @@ pub struct PageState {
     pub steps: usize,
     /// Bytes of the main area of each step that could not be corrected.
     pub failed: Vec<Range<u32>>,
+    /// The page was written without ECC, and stays as it was read.
+    pub is_unprotected: bool,
 }
 
 impl PageCorrector {
@@ -67,6 +69,7 @@ impl PageCorrector {
         for (step, state) in self.decoder.steps().iter().zip(states) {
             match state {
                 StepState::Erased { flipped } | StepState::Good { flipped } => page.corrected_bits += flipped,
+                StepState::Unprotected => page.is_unprotected = true,
                 StepState::Failed => page.failed.push(step.main.clone()),
             }
         }

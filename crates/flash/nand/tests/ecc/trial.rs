@@ -277,3 +277,59 @@ fn an_erased_page_with_a_few_zeros_is_erased_again() {
         assert_eq!((summary.erased_pages, summary.failed_steps), (2, 0));
     }
 }
+
+/// Every eighth page with data was written in raw mode: its OOB area is erased, and none of its bits is wrong.
+#[test]
+fn pages_without_ecc_among_others_stay_as_they_were_read() {
+    for (number, controller) in all().iter().enumerate() {
+        let mut random = Prng::new(400 + u64::try_from(number).unwrap());
+        let (mut main, pages) = written(controller, 64, &mut random);
+        let mut dump = dump_of(controller, &pages, &mut random, &mut |_| 1);
+        let clean = dump_of(controller, &pages, &mut random, &mut |_| 0);
+        let layout = find(&clean[..], &sized(&clean, controller)).unwrap().layout;
+        if !matches!(layout.placement, Placement::Apart { .. }) {
+            continue;
+        }
+        let raw = controller.page + controller.oob;
+        let mut bare = 0;
+        for page in (0..64).step_by(8) {
+            let bytes = random.bytes(controller.page);
+            let place = page * controller.page..(page + 1) * controller.page;
+            main[place].copy_from_slice(&bytes);
+            let page = &mut dump[page * raw..(page + 1) * raw];
+            page[..controller.page].copy_from_slice(&bytes);
+            page[controller.page..].fill(0xFF);
+            bare += 1;
+        }
+        let (data, summary) = corrected(&dump, &layout);
+        assert!(data == main, "{layout}");
+        assert_eq!(
+            (summary.unprotected_pages, summary.failed_steps),
+            (bare, 0),
+            "{layout}"
+        );
+    }
+}
+
+/// The OOB area of one page is that of another layout: its steps are random words, and a few of them lie near a code word.
+#[test]
+fn corrections_do_not_count_in_a_page_that_does_not_have_the_layout() {
+    let weak = all()
+        .into_iter()
+        .find(|controller| (controller.family, controller.strength, controller.page) == ("linux", 4, 2048));
+    let controller = &weak.expect("a code of 4 bits");
+    let mut random = Prng::new(11);
+    let (_, pages) = written(controller, 16, &mut random);
+    let clean = dump_of(controller, &pages, &mut random, &mut |_| 0);
+    let layout = find(&clean[..], &sized(&clean, controller)).unwrap().layout;
+    // One random word in 400 is corrected.
+    let raw = controller.page + controller.oob;
+    let dump = random.bytes(2000 * raw);
+    let (data, summary) = corrected(&dump, &layout);
+    let wrong = dump
+        .chunks(raw)
+        .zip(data.chunks(controller.page))
+        .filter(|(read, data)| read[..controller.page] != **data);
+    assert_eq!((wrong.count(), summary.corrected_bits), (0, 0));
+    assert_eq!(summary.failed_pages, 2000);
+}
