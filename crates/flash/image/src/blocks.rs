@@ -1,5 +1,7 @@
 //! The blocks of a partition: those with EC headers, and those between and beside them whose VID headers are good.
 
+use std::collections::BTreeMap;
+
 use ubi::format::{Decoded, LAYOUT_VOLUME, VidHeader};
 
 use crate::dump::Dump;
@@ -33,26 +35,28 @@ pub struct BlockCounts {
     pub other: usize,
 }
 
-/// Sorted, disjoint spans of bytes that belong to partitions.
+/// Spans of bytes that belong to partitions: their ends, by their beginnings.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Vec<(i64, i64)>);
+pub(crate) struct Claims(BTreeMap<i64, i64>);
 
 impl Claims {
     pub(crate) fn add(&mut self, spans: impl Iterator<Item = (i64, i64)>) {
-        self.0.extend(spans);
-        self.0.sort_unstable();
+        for (start, end) in spans {
+            let known = self.0.entry(start).or_insert(end);
+            *known = end.max(*known);
+        }
     }
 
     /// Whether one of the spans has bytes in common with `span`.
     pub(crate) fn overlap(&self, span: (i64, i64)) -> bool {
-        let next = self.0.partition_point(|(start, _)| *start < span.1);
-        next.checked_sub(1).is_some_and(|last| self.0[last].1 > span.0)
+        let last = self.0.range(..span.1).next_back();
+        last.is_some_and(|(_, end)| *end > span.0)
     }
 
     /// Whether `at` lies behind the beginning of one of the spans, inside of it.
     pub(crate) fn is_inside(&self, at: i64) -> bool {
-        let next = self.0.partition_point(|(start, _)| *start < at);
-        next.checked_sub(1).is_some_and(|last| self.0[last].1 > at)
+        let last = self.0.range(..at).next_back();
+        last.is_some_and(|(_, end)| *end > at)
     }
 }
 

@@ -61,11 +61,14 @@ impl Content {
                 .unwrap_or(0)
                 .min(HEAD_BYTES);
             let mut raw = vec![0xFF; bytes];
-            // Beyond the LEBs that the table reserves it stays erased.
-            let _ = volume.read(leb, 0, &mut raw);
-            raw
+            volume.read(leb, 0, &mut raw).map(|()| raw)
         };
-        let first = head(Leb(0));
+        if volume.geometry().lebs == 0 {
+            return Self::Empty;
+        }
+        let Ok(first) = head(Leb(0)) else {
+            return Self::Unknown;
+        };
         let is_node = |raw: &[u8]| raw.starts_with(&MAGIC.to_le_bytes());
         if is_node(&first) {
             return Self::Ubifs;
@@ -78,7 +81,11 @@ impl Content {
             return Self::Known(name);
         }
         // Without its superblock, a UBIFS still begins most of its LEBs with a node.
-        let heads: Vec<Vec<u8>> = mapped.into_iter().map(head).collect();
+        let heads: Result<Vec<Vec<u8>>, _> = mapped.into_iter().map(head).collect();
+        // A LEB that is there is no empty one, even if nothing can be said of it.
+        let Ok(heads) = heads else {
+            return Self::Unknown;
+        };
         let nodes = heads.iter().filter(|raw| is_node(raw)).count();
         let is_erased = |raw: &[u8]| raw.iter().all(|byte| *byte == 0xFF);
         match heads.iter().filter(|raw| !is_erased(raw)).count() {

@@ -19,6 +19,10 @@ use crate::dump::Dump;
 const CACHE_BYTES: usize = 2 << 20;
 /// A page that was not read yet, in [`Account::bits`].
 const UNSEEN: u16 = u16::MAX;
+/// A page that was written without ECC, in [`Account::bits`].
+const UNPROTECTED: u16 = u16::MAX - 1;
+/// Larger numbers of corrected bits count as this one.
+const BITS_MAX: u16 = u16::MAX - 2;
 
 /// The ECC of a partition, and the bits that it corrected.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub struct Correction {
     pub corrected_pages: u64,
     /// Steps that could not be corrected, also those of blocks without content.
     pub failed_steps: usize,
+    /// Pages that were written without ECC: with data, and an erased parity. They stay as they were read.
+    pub unprotected_pages: u64,
 }
 
 /// Consecutive raw pages of one layout.
@@ -144,15 +150,22 @@ impl Region {
         let mut raw = read.clone();
         let mut main = vec![0; media::index(self.found.layout.page_bytes)];
         let state = self.corrector.correct(&mut raw, &mut main);
-        let is_foreign = !state.failed.is_empty() && !self.core.contains(&start);
+        let is_wrong = !state.failed.is_empty() || state.is_unprotected;
+        let is_foreign = is_wrong && !self.core.contains(&start);
         if !is_foreign {
+            let bits = match state.is_unprotected {
+                true => UNPROTECTED,
+                false => u16::try_from(state.corrected_bits)
+                    .unwrap_or(BITS_MAX)
+                    .min(BITS_MAX),
+            };
             self.count(
                 page,
-                state.corrected_bits,
+                bits,
                 state.failed.iter().map(|step| start + u64::from(step.start)),
             );
         }
-        if is_foreign || state.failed.len() == state.steps {
+        if is_foreign || state.is_unprotected || state.failed.len() == state.steps {
             return read.into();
         }
         if !self.corrector.is_apart() {
@@ -163,13 +176,13 @@ impl Region {
     }
 
     /// Counts a page once.
-    fn count(&self, page: u64, bits: u32, failed: impl Iterator<Item = u64>) {
+    fn count(&self, page: u64, bits: u16, failed: impl Iterator<Item = u64>) {
         let mut account = lock(&self.account);
         let index = usize::try_from(page).unwrap_or(usize::MAX);
         let Some(known) = account.bits.get_mut(index).filter(|known| **known == UNSEEN) else {
             return;
         };
-        *known = u16::try_from(bits).unwrap_or(UNSEEN).min(UNSEEN - 1);
+        *known = bits;
         account.failed.extend(failed);
     }
 }
@@ -224,6 +237,7 @@ impl Regions {
             corrected_bits: 0,
             corrected_pages: 0,
             failed_steps: self.failed(start, end),
+            unprotected_pages: 0,
         };
         let end = u64::try_from(end).unwrap_or(0);
         for region in &self.0 {
@@ -234,9 +248,15 @@ impl Regions {
             let pages =
                 page(from).min(account.bits.len())..page(end.min(region.range.end)).min(account.bits.len());
             let wrong = account.bits.get(pages).unwrap_or_default().iter();
-            for bits in wrong.filter(|bits| **bits != UNSEEN && **bits > 0) {
-                correction.corrected_bits += u64::from(*bits);
-                correction.corrected_pages += 1;
+            for bits in wrong {
+                match *bits {
+                    UNSEEN | 0 => {}
+                    UNPROTECTED => correction.unprotected_pages += 1,
+                    bits => {
+                        correction.corrected_bits += u64::from(bits);
+                        correction.corrected_pages += 1;
+                    }
+                }
             }
         }
         Some(correction)

@@ -13,7 +13,7 @@ use crate::blocks::Claims;
 use crate::correct::{Region, Regions};
 use crate::dump::Dump;
 use crate::finding::{Finding, What};
-use crate::partition::{Group, groups};
+use crate::partition::{Group, groups, sort_by_claim};
 use crate::scan::Hit;
 use crate::shape::{EccHint, Hints, candidates, usual_page};
 
@@ -42,7 +42,7 @@ pub(crate) fn regions(dump: &Dump, hits: &[Hit], hints: &Hints, findings: &mut V
     }
     let has_oob = is_given || hints.oob_bytes.is_some();
     let mut groups = groups(hits, hints, dump.base(), &mut Vec::new());
-    groups.sort_by_key(|group| (std::cmp::Reverse(group.at.len()), group.at.first().copied()));
+    sort_by_claim(&mut groups, hints);
     drop_nested(&mut groups);
     let mut cores: Vec<Core> = Vec::new();
     let mut failure = None;
@@ -78,7 +78,7 @@ pub(crate) fn regions(dump: &Dump, hits: &[Hit], hints: &Hints, findings: &mut V
     Regions::new(extended(dump, &groups, cores))
 }
 
-/// Drops headers inside of blocks of a larger group: those of an image in a volume.
+/// Drops headers inside of blocks of a group with a stronger claim: those of an image in a volume.
 fn drop_nested(groups: &mut Vec<Group>) {
     let signed = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
     let mut claims = Claims::default();

@@ -85,6 +85,11 @@ pub enum What {
         /// Whether nothing else tells whether the content is right.
         loses_data: bool,
     },
+    /// Pages with data whose parity is erased: they were written without ECC, and are not corrected.
+    Unprotected {
+        /// Number of pages.
+        pages: u64,
+    },
     /// The distance between the blocks of these headers is unknown.
     UnknownDistance {
         /// Number of headers.
@@ -94,6 +99,15 @@ pub enum What {
     NoShape {
         /// Distance between blocks, bytes.
         stride: u32,
+    },
+    /// A size that was given contradicts the headers.
+    OtherSize {
+        /// The option.
+        option: &'static str,
+        /// As given, bytes.
+        given: u32,
+        /// By the headers, bytes.
+        found: u32,
     },
     /// The dump holds a second partition with this image sequence.
     SecondCopy {
@@ -171,6 +185,13 @@ pub enum What {
         /// Numbers below this one are possible.
         limit: u32,
     },
+    /// A squashfs is longer than its volume, or than what was written to it.
+    CutSquashfs {
+        /// LEBs of the squashfs, by its superblock.
+        lebs: u32,
+        /// LEBs that it can have here.
+        there: u32,
+    },
     /// The volume table lists a volume that has no LEB.
     NoLebs {
         /// Whether it may have had content.
@@ -223,6 +244,7 @@ impl What {
             | Self::UpdateMarker
             | Self::MissingLebs { loses_data: true, .. }
             | Self::FarLebs { .. }
+            | Self::CutSquashfs { .. }
             | Self::NoLebs { loses_data: true }
             | Self::NoEcc { is_given: true, .. }
             | Self::Uncorrectable { loses_data: true, .. }
@@ -230,6 +252,8 @@ impl What {
             | Self::LostLog { .. }
             | Self::StaticCrc { .. } => Severity::Loss,
             Self::Nested { .. }
+            | Self::Unprotected { .. }
+            | Self::OtherSize { .. }
             | Self::SecondCopy { is_certain: true, .. }
             | Self::EcHeader
             | Self::VidHeader { is_blank: true, .. }
@@ -263,8 +287,10 @@ impl What {
             Self::Nested { .. } => "nested",
             Self::NoEcc { .. } => "no-ecc",
             Self::Uncorrectable { .. } => "uncorrectable",
+            Self::Unprotected { .. } => "unprotected",
             Self::UnknownDistance { .. } => "unknown-distance",
             Self::NoShape { .. } => "no-shape",
+            Self::OtherSize { .. } => "other-size",
             Self::SecondCopy { .. } => "second-copy",
             Self::EcHeader => "ec-header",
             Self::VidHeader { .. } => "vid-header",
@@ -280,6 +306,7 @@ impl What {
             Self::UpdateMarker => "update-marker",
             Self::MissingLebs { .. } => "missing-lebs",
             Self::FarLebs { .. } => "far-lebs",
+            Self::CutSquashfs { .. } => "cut-squashfs",
             Self::NoLebs { .. } => "no-lebs",
             Self::StaticCrc { .. } => "static-crc",
             Self::LostBud { .. } => "lost-bud",
@@ -389,12 +416,22 @@ impl fmt::Display for What {
                     if *steps == 1 { "has" } else { "have" },
                     if *steps == 1 { "stays" } else { "stay" },
                     match (leb, loses_data) {
-                        (_, true) => "the content is wrong there",
+                        (_, true) =>
+                            "the content is wrong there, unless it was written without this ECC (--ecc none)",
                         (Some(_), false) => "the CRCs of the content tell what is lost",
                         (None, false) => "no content of a volume is among them",
                     }
                 )
             }
+            Self::Unprotected { pages } => write!(
+                out,
+                "{pages} {} written without ECC, since the parity is erased; not corrected",
+                if *pages == 1 { "page was" } else { "pages were" }
+            ),
+            Self::OtherSize { option, given, found } => write!(
+                out,
+                "{option} {given} contradicts the headers, which have {found} bytes; it is not used"
+            ),
             Self::NoTable => out.write_str(
                 "neither copy of the volume table can be read: the volumes have numbers in place of names",
             ),
@@ -428,6 +465,11 @@ impl fmt::Display for What {
                 out,
                 "{} left out, the first is {first}: their headers need a chip of more than {limit} blocks, many times this dump",
                 counted(*lebs, "LEB")
+            ),
+            Self::CutSquashfs { lebs, there } => write!(
+                out,
+                "the squashfs needs {lebs} LEBs by its superblock, and the volume has {there}: the image is cut, or its \
+                 superblock is damaged"
             ),
             Self::MissingLebs {
                 first,

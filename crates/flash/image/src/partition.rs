@@ -1,21 +1,22 @@
 //! Partitions: EC headers grouped by image sequence, by the offsets in them, and by their distance.
 //!
 //! Headers of an image that lies inside of a volume of another one are told from those of partitions by their places:
-//! groups claim their blocks, the largest group first, and a header inside of a claimed block is dropped.
+//! groups claim their blocks, the one that covers most bytes first, and a header inside of a claimed block is dropped. An
+//! inner image may have more blocks than the outer one, but it never covers more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use media::Leb;
-use ubi::format::{EcHeader, LAYOUT_VOLUME};
+use ubi::format::{EcHeader, LAYOUT_VOLUME, VidHeader};
 
 use crate::blocks::{Block, BlockCounts, Claims, Reader};
 use crate::correct::Correction;
 use crate::dump::Dump;
 use crate::finding::{Finding, What};
 use crate::scan::Hit;
-use crate::shape::{Hints, Shape, shape_of};
+use crate::shape::{Hints, Shape, candidates, shape_of};
 use crate::table::{self, Tables};
 use crate::volume::{self, Volume};
 
@@ -101,8 +102,71 @@ pub(crate) struct Group {
     pub at: Vec<u64>,
 }
 
+/// Headers in a row from which their distance counts as the size of a block: those of a volume table and one LEB.
+const ROW: usize = 3;
+
+/// Sorts groups by their claims on blocks, strongest first: groups whose blocks have the size that was given; then those
+/// in a row, by the bytes that they cover; then the others, whose distance is mostly not the size of a block, by their
+/// number of headers.
+pub(crate) fn sort_by_claim(groups: &mut [Group], hints: &Hints) {
+    groups.sort_by_cached_key(|group| {
+        let fits = hints.block_bytes.is_none_or(|given| {
+            let shapes = candidates(group.stride, &group.header, hints);
+            shapes.iter().any(|shape| shape.block_bytes == given)
+        });
+        let headers = u64::try_from(group.at.len()).unwrap_or(u64::MAX);
+        let ends = group.at.first().zip(group.at.last());
+        let places = ends.map_or(0, |(first, last)| {
+            (last - first) / u64::from(group.stride.max(1)) + 1
+        });
+        let is_row = group.at.len() >= ROW && headers.saturating_mul(2) >= places;
+        let claim = match is_row {
+            true => headers.saturating_sub(1).saturating_mul(group.stride.into()),
+            false => headers,
+        };
+        let first = group.at.first().copied();
+        (std::cmp::Reverse((fits, is_row, claim)), first)
+    });
+}
+
 /// The fields that the EC headers of a partition share.
 type Key = (u32, u32, u32);
+
+/// The distance between the headers of a key.
+struct Known<'a> {
+    key: Key,
+    stride: u32,
+    at: &'a [u64],
+}
+
+/// Keys with the most headers whose distance other keys may take over. Bounds the time on hostile dumps.
+const TAKEN_FROM_MAX: usize = 64;
+
+impl Known<'_> {
+    fn offsets(&self) -> (u32, u32) {
+        (self.key.1, self.key.2)
+    }
+
+    /// Whether this key has a few of the blocks of a partition whose other blocks have `other`: several of those blocks
+    /// apart, and in a row with them. The headers of an image inside of a volume are in no row with those of its blocks,
+    /// because a LEB is no whole number of blocks.
+    fn is_among(&self, other: &Known<'_>) -> bool {
+        let is_finer = self.offsets() == other.offsets()
+            && other.at.len() > self.at.len()
+            && self.stride.is_multiple_of(other.stride);
+        let Some((first, last)) = self.at.first().zip(self.at.last()).filter(|_| is_finer) else {
+            return false;
+        };
+        let inside = other.at.partition_point(|at| at < first)..other.at.partition_point(|at| at < last);
+        let near = match inside.is_empty() {
+            true => other.at,
+            false => &other.at[inside],
+        };
+        let stride = u64::from(other.stride);
+        let in_row = near.iter().filter(|at| *at % stride == first % stride).count();
+        in_row * 4 >= near.len() * 3
+    }
+}
 
 /// All partitions with these EC headers, by offset. `in_files`: the headers that were dropped before, because they are
 /// content of files.
@@ -114,7 +178,7 @@ pub(crate) fn partitions(
     findings: &mut Vec<Finding>,
 ) -> Vec<Partition> {
     let mut groups = groups(hits, hints, dump.base(), findings);
-    groups.sort_by_key(|group| (std::cmp::Reverse(group.at.len()), group.at.first().copied()));
+    sort_by_claim(&mut groups, hints);
     let (mut claims, mut nested) = (Claims::default(), Vec::new());
     for group in &mut groups {
         let is_inside = |at: &u64| claims.is_inside(i64::try_from(*at).unwrap_or(i64::MAX));
@@ -130,6 +194,7 @@ pub(crate) fn partitions(
     }
     groups.retain(|group| !group.at.is_empty());
     let mut drafts: Vec<Draft> = Vec::new();
+    let given = hints;
     for group in groups {
         let layout = group.at.first().and_then(|at| dump.corrected()?.layout_at(*at));
         let hints = match layout {
@@ -141,7 +206,11 @@ pub(crate) fn partitions(
             None => hints,
         };
         match shape_of(dump, &group.at, group.stride, &group.header, hints) {
-            Some(shape) => drafts.extend(Draft::read(dump, &group, shape, &claims, COPIES_MAX)),
+            Some(shape) => {
+                let place = group.at.first().map(|at| dump.base() + at);
+                findings.extend(other_sizes(given, &shape).map(|what| Finding::new(place, what)));
+                drafts.extend(Draft::read(dump, &group, shape, &claims, COPIES_MAX));
+            }
             None => findings.push(Finding::new(
                 group.at.first().map(|at| dump.base() + at),
                 What::NoShape { stride: group.stride },
@@ -154,6 +223,26 @@ pub(crate) fn partitions(
         .into_iter()
         .filter_map(|draft| draft.finish(dump))
         .collect()
+}
+
+/// The given sizes that blocks of this shape don't have.
+fn other_sizes(given: &Hints, shape: &Shape) -> impl Iterator<Item = What> {
+    let page = match shape
+        .data_offset
+        .is_multiple_of(given.page_bytes.unwrap_or(1).max(1))
+    {
+        true => shape.page_bytes,
+        // Without OOB, the page of a shape is the given one.
+        false => shape.data_offset,
+    };
+    let sizes = [
+        ("--page", given.page_bytes, page),
+        ("--block", given.block_bytes, shape.block_bytes),
+    ];
+    sizes.into_iter().filter_map(|(option, given, found)| {
+        let given = given.filter(|given| *given != found)?;
+        Some(What::OtherSize { option, given, found })
+    })
 }
 
 fn span(at: u64, stride: u32) -> (i64, i64) {
@@ -173,31 +262,37 @@ pub(crate) fn groups(hits: &[Hit], hints: &Hints, base: u64, findings: &mut Vec<
         );
         by_key.entry(key).or_insert((header, Vec::new())).1.push(hit.at);
     }
-    let mut known: Vec<(Key, u32, usize)> = Vec::new();
+    let mut known: Vec<Known<'_>> = Vec::new();
     for (key, (header, at)) in &by_key {
         if let Some(stride) = hints.stride(header).or_else(|| distance(at, header.data_offset)) {
-            known.push((*key, stride, at.len()));
+            known.push(Known {
+                key: *key,
+                stride,
+                at,
+            });
         }
     }
+    let own: HashMap<Key, usize> = known.iter().map(|known| known.key).zip(0..).collect();
+    let mut most: Vec<&Known<'_>> = known.iter().collect();
+    most.sort_by_key(|known| std::cmp::Reverse(known.at.len()));
     // Too few headers of their own: the distance of the others, those with the same offsets first.
+    let mut of_offsets: HashMap<(u32, u32), u32> = HashMap::new();
+    for known in &most {
+        of_offsets.entry(known.offsets()).or_insert(known.stride);
+    }
     let distance_of_others = |key: &Key| {
-        let likeness = |other: &(Key, u32, usize)| ((other.0.1, other.0.2) == (key.1, key.2), other.2);
-        known
-            .iter()
-            .max_by_key(|other| likeness(other))
-            .map(|other| other.1)
+        let alike = of_offsets.get(&(key.1, key.2)).copied();
+        alike.or_else(|| most.first().map(|known| known.stride))
     };
     let mut groups = Vec::new();
     for (key, (header, at)) in &by_key {
-        let own = known.iter().find(|other| other.0 == *key);
+        let own = own.get(key).map(|place| &known[*place]);
         // A few blocks among those of another partition lie several blocks apart.
         let finer = own.and_then(|own| {
-            let is_finer = |other: &&(Key, u32, usize)| {
-                (other.0.1, other.0.2) == (key.1, key.2) && other.2 > own.2 && own.1.is_multiple_of(other.1)
-            };
-            known.iter().filter(is_finer).max_by_key(|other| other.2)
+            let mut others = most.iter().take(TAKEN_FROM_MAX);
+            others.find(|other| own.is_among(other))
         });
-        let own = finer.or(own).map(|known| known.1);
+        let own = finer.copied().or(own).map(|known| known.stride);
         let Some(stride) = own.or_else(|| distance_of_others(key)) else {
             let what = What::UnknownDistance { headers: at.len() };
             findings.push(Finding::new(at.first().map(|at| base + at), what));
@@ -273,6 +368,66 @@ struct SecondCopy {
     is_certain: bool,
 }
 
+/// The first two blocks with one LEB and one sequence number.
+struct Pair {
+    vid: VidHeader,
+    first: i64,
+    second: i64,
+}
+
+/// The LEBs of a group of blocks that are repeated.
+struct Repeated {
+    pairs: Vec<Pair>,
+}
+
+impl Repeated {
+    fn of(blocks: &[Block]) -> Self {
+        let mut seen = HashMap::new();
+        let mut pairs = Vec::new();
+        for block in blocks {
+            let Some(vid) = block.vid else { continue };
+            let key = (vid.volume, vid.leb, vid.sequence_number);
+            let (first, number) = seen.entry(key).or_insert((block.at, 0_usize));
+            *number += 1;
+            if *number == 2 {
+                pairs.push(Pair {
+                    vid,
+                    first: *first,
+                    second: block.at,
+                });
+            }
+        }
+        Self { pairs }
+    }
+
+    /// Whether an image maker wrote the volume table at this place. It writes the table first, and all blocks with
+    /// sequence number 0: other ones in front of the table are not of its image.
+    fn is_made_from(&self, at: i64) -> bool {
+        let mut tables = self.pairs.iter().filter(|pair| pair.second == at);
+        tables.any(|pair| pair.vid.volume == LAYOUT_VOLUME && pair.vid.sequence_number == 0)
+    }
+}
+
+/// The distance of the blocks of the volume table, if all of them have it.
+fn distance_of_tables(pairs: &[&Pair]) -> Option<i64> {
+    let mut distances = pairs
+        .iter()
+        .filter(|pair| pair.vid.volume == LAYOUT_VOLUME)
+        .map(|pair| pair.second - pair.first);
+    let first = distances.next()?;
+    distances.all(|other| other == first).then_some(first)
+}
+
+/// The distance of more than half of the pairs.
+fn distance_of_most(pairs: &[&Pair]) -> Option<i64> {
+    let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+    for pair in pairs {
+        *counts.entry(pair.second - pair.first).or_default() += 1;
+    }
+    let (distance, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    (count * 2 > pairs.len()).then_some(distance)
+}
+
 impl Draft {
     /// Reads the blocks of a group; several partitions if copies of one image lie behind each other.
     fn read(dump: &Dump, group: &Group, shape: Shape, claims: &Claims, copies: usize) -> Vec<Self> {
@@ -313,43 +468,41 @@ impl Draft {
     /// and both parts have a volume table.
     ///
     /// All first blocks of such LEBs lie in front of it, and all second ones behind it. Between them each of the two
-    /// images may have blocks that it wrote later. Both images began with the same blocks, so most LEBs are repeated at
-    /// one distance, which is that of the images.
+    /// images may have blocks that it wrote later, or that the other one lacks. The distance of the two images is that of
+    /// their volume tables, which image makers write first; the distance of most LEBs is not, if a volume in front of the
+    /// largest one differs in length. Blocks about which the distances of other LEBs disagree are in doubt.
     fn second_copy(&self) -> Option<SecondCopy> {
-        let mut seen = HashMap::new();
-        let (mut last_first, mut first_second) = (i64::MIN, i64::MAX);
-        let mut distances: BTreeMap<i64, usize> = BTreeMap::new();
-        for block in &self.blocks {
-            let Some(vid) = block.vid else { continue };
-            let key = (vid.volume, vid.leb, vid.sequence_number);
-            let (at, number) = seen.entry(key).or_insert((block.at, 0_usize));
-            *number += 1;
-            if *number == 2 {
-                last_first = last_first.max(*at);
-                first_second = first_second.min(block.at);
-                *distances.entry(block.at - *at).or_default() += 1;
-            }
-        }
-        let repeated: usize = distances.values().sum();
-        let usual = distances
+        let repeated = Repeated::of(&self.blocks);
+        let start = self.blocks.first()?.at;
+        let first_second = repeated.pairs.iter().map(|pair| pair.second).min()?;
+        // LEBs that the first image lacks are repeated behind it.
+        let pairs: Vec<&Pair> = repeated
+            .pairs
             .iter()
-            .max_by_key(|(distance, count)| (**count, std::cmp::Reverse(**distance)));
-        let (distance, count) = usual?;
-        let by_distance = self.blocks.first()?.at.saturating_add(*distance);
-        let is_between = |at: i64| last_first < at && at < first_second;
-        let is_usual = *count * 2 > repeated && is_between(by_distance);
-        let found = match is_usual {
-            true => SecondCopy {
-                at: by_distance,
-                is_certain: true,
-            },
-            false => SecondCopy {
-                at: first_second,
-                is_certain: !self
-                    .blocks
-                    .iter()
-                    .any(|block| block.vid.is_some() && is_between(block.at)),
-            },
+            .filter(|pair| pair.first < first_second)
+            .collect();
+        let last_first = pairs.iter().map(|pair| pair.first).max()?;
+        let is_border = |at: i64| last_first < at && at <= first_second;
+        let border = |distance: i64| Some(start.saturating_add(distance)).filter(|at| is_border(*at));
+        let distance = distance_of_tables(&pairs).or_else(|| distance_of_most(&pairs));
+        let at = distance.and_then(border).unwrap_or(first_second);
+        let doubted = match at < first_second {
+            true => {
+                let others = pairs.iter().filter_map(|pair| border(pair.second - pair.first));
+                let (low, high) = others.fold((at, at), |(low, high), at| (low.min(at), high.max(at)));
+                low..high
+            }
+            false => last_first + 1..first_second,
+        };
+        let is_doubtful = |block: &Block| {
+            let is_of_maker = block.vid.is_some_and(|vid| vid.sequence_number == 0);
+            block.vid.is_some()
+                && doubted.contains(&block.at)
+                && !(is_of_maker && at == first_second && repeated.is_made_from(first_second))
+        };
+        let found = SecondCopy {
+            at,
+            is_certain: !self.blocks.iter().any(is_doubtful),
         };
         let has_table = |blocks: &[Block]| {
             let mut vids = blocks.iter().filter_map(|block| block.vid);
@@ -370,6 +523,11 @@ impl Draft {
         let regions = dump.corrected()?;
         let (first, last) = (self.blocks.first()?.at, self.blocks.last()?.at);
         let correction = regions.account(first, self.shape.span(last).1)?;
+        if correction.unprotected_pages > 0 {
+            let pages = correction.unprotected_pages;
+            self.findings
+                .push(Finding::new(None, What::Unprotected { pages }));
+        }
         for block in &self.blocks {
             let (start, end) = self.shape.span(block.at);
             let steps = regions.failed(start, end);

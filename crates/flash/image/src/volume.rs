@@ -28,6 +28,18 @@ pub(crate) struct Claim {
 /// least number are damaged or forged: a volume is written up to its last LEB, and one such number would fill the disk.
 const CHIP_TIMES_DUMP: u32 = 8;
 const LEBS_LEAST: u32 = 1024;
+/// The same for numbers below those that the volume table reserves. It may be forged too.
+const CHIP_TIMES_DUMP_BY_TABLE: u32 = 64;
+
+/// LEBs of a volume with numbers from this one on are left out.
+fn leb_limit(blocks: usize, reserved: u32) -> u32 {
+    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let by_table = reserved.min(blocks.saturating_mul(CHIP_TIMES_DUMP_BY_TABLE));
+    blocks
+        .saturating_mul(CHIP_TIMES_DUMP)
+        .max(LEBS_LEAST)
+        .max(by_table)
+}
 
 /// The claims of a volume, by LEB.
 pub(crate) type Claims = BTreeMap<u32, Vec<Claim>>;
@@ -64,6 +76,8 @@ pub struct Volume {
     shape: Shape,
     /// The chosen block of each LEB.
     blocks: BTreeMap<u32, Claim>,
+    /// All LEBs have numbers below this one.
+    limit: u32,
     /// Each block of the partition has readable headers, so that no LEB can be in another one.
     is_whole: bool,
 }
@@ -79,11 +93,7 @@ impl Volume {
     ) -> Self {
         let mut findings = Vec::new();
         let reserved = record.as_ref().map_or(0, |record| record.reserved_pebs);
-        let limit = u32::try_from(dump_blocks)
-            .unwrap_or(u32::MAX)
-            .saturating_mul(CHIP_TIMES_DUMP)
-            .max(LEBS_LEAST)
-            .max(reserved);
+        let limit = leb_limit(dump_blocks, reserved);
         let is_far = |claim: &Claim| claim.vid.leb >= limit || claim.vid.used_lebs > limit;
         let far = claims.values().flatten().filter(|claim| is_far(claim));
         let far: BTreeSet<u32> = far.map(|claim| claim.vid.leb).collect();
@@ -125,6 +135,7 @@ impl Volume {
             dump: Arc::clone(dump),
             shape: *shape,
             blocks,
+            limit,
             is_whole: true,
         };
         if volume.record.as_ref().is_some_and(|record| record.update_marker) {
@@ -162,7 +173,8 @@ impl Volume {
     /// The volume for readers such as UBIFS. Missing LEBs are unmapped.
     #[must_use]
     pub fn open(&self) -> DumpVolume {
-        // A forged table may reserve any number of LEBs: memory use is bounded by the blocks that exist.
+        // A forged table may reserve any number of LEBs: memory use is bounded by the blocks that exist. Those that do are
+        // never cut off, also if the table reserves fewer.
         let blocks =
             u32::try_from(self.dump.bytes() / u64::from(self.shape.stride().max(1))).unwrap_or(u32::MAX);
         let lebs_max = blocks.saturating_mul(16).saturating_add(1024);
@@ -172,7 +184,7 @@ impl Volume {
             dump: Arc::clone(&self.dump),
             geometry: VolumeGeometry {
                 leb_bytes: self.leb_bytes,
-                lebs: self.lebs.min(lebs_max),
+                lebs: self.lebs.min(lebs_max).max(self.mapped_end()),
                 min_io_bytes: self.shape.page_bytes,
                 max_write_bytes: self.shape.page_bytes,
             },
@@ -192,10 +204,8 @@ impl Volume {
         let leb_bytes = u64::from(self.leb_bytes);
         let (lebs, bytes) = match self.kind {
             VolumeKind::Dynamic => {
-                let mapped = self.blocks.keys().next_back();
-                let mapped = mapped.map_or(0, |last| last.saturating_add(1));
-                let lebs = self.file_system_lebs().min(self.lebs);
-                let lebs = lebs.max(self.squashfs_lebs()).max(mapped);
+                let lebs = self.file_system_lebs().max(self.squashfs_lebs().unwrap_or(0));
+                let lebs = lebs.min(self.lebs).min(self.limit).max(self.mapped_end());
                 (lebs, u64::from(lebs) * leb_bytes)
             }
             VolumeKind::Static => {
@@ -227,15 +237,35 @@ impl Volume {
         }
     }
 
-    /// Number of LEBs of the squashfs in this volume; 0 without its superblock.
-    fn squashfs_lebs(&self) -> u32 {
+    /// Number of the last LEB that was found, plus 1.
+    fn mapped_end(&self) -> u32 {
+        let last = self.blocks.keys().next_back();
+        last.map_or(0, |last| last.saturating_add(1))
+    }
+
+    /// Number of LEBs of the squashfs in this volume, as its superblock says it: forged or damaged, it may be any.
+    fn squashfs_lebs(&self) -> Option<u32> {
         if self.content != Content::Squashfs {
-            return 0;
+            return None;
         }
-        let bytes = Content::squashfs_bytes(&self.open()).unwrap_or(0);
-        let lebs = u32::try_from(bytes.div_ceil(u64::from(self.leb_bytes.max(1)))).unwrap_or(u32::MAX);
-        // A forged or damaged length may be any number.
-        if lebs <= self.lebs { lebs } else { 0 }
+        let bytes = Content::squashfs_bytes(&self.open())?;
+        let lebs = bytes.div_ceil(u64::from(self.leb_bytes.max(1)));
+        Some(u32::try_from(lebs).unwrap_or(u32::MAX))
+    }
+
+    /// Notes a squashfs that is longer than its volume, or than what was written to a static one.
+    fn note_cut_squashfs(&mut self) {
+        let Some(lebs) = self.squashfs_lebs() else {
+            return;
+        };
+        let there = match self.kind {
+            VolumeKind::Static => self.stream().lebs,
+            VolumeKind::Dynamic => self.lebs.max(self.mapped_end()).min(self.limit),
+        };
+        if lebs > there {
+            let what = What::CutSquashfs { lebs, there };
+            self.findings.push(self.finding(None, what));
+        }
     }
 
     /// Number of LEBs of the UBIFS in this volume; 0 without its superblock.
@@ -283,16 +313,18 @@ impl Volume {
             }
             return;
         }
+        self.note_cut_squashfs();
         if self.kind == VolumeKind::Static || matches!(self.content, Content::Ubifs | Content::Empty) {
             return;
         }
-        let last = self.blocks.keys().next_back().copied().unwrap_or(0);
-        let lebs = (u64::from(last) + 1).max(self.squashfs_lebs().into());
+        let end = self.mapped_end();
+        let squashfs = self.squashfs_lebs().unwrap_or(0).min(self.lebs).min(self.limit);
+        let lebs = u64::from(end.max(squashfs));
         let Some(missing) = u32::try_from(lebs - mapped).ok().filter(|missing| *missing > 0) else {
             return;
         };
         let gap = (0..).zip(self.blocks.keys()).find(|(number, leb)| number != *leb);
-        let first = gap.map_or(last.saturating_add(1), |(number, _)| number);
+        let first = gap.map_or(end, |(number, _)| number);
         let what = What::MissingLebs {
             first: Leb(first),
             lebs: missing,
