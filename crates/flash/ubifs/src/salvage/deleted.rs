@@ -36,7 +36,9 @@ pub struct DeletedFile {
     pub blocks: u64,
     /// Number of blocks found.
     pub blocks_found: u64,
-    /// Whether the nodes prove that nothing was written later.
+    /// Whether the nodes prove that nothing was written later: all nodes up to the last version of its inode are there, and
+    /// the deletion has the time of its last write. They don't prove it against a later write of which no node at all is
+    /// left, and after which the mtime was set back to the time of that write.
     pub is_last_state: bool,
     /// Time of the deletion, seconds since 1970, if its node is left.
     pub deleted_seconds: Option<i64>,
@@ -188,11 +190,14 @@ impl<'a> Collector<'a, '_> {
         };
         let place = self.place(record);
         let inode = self.inode(record);
+        let deletion_sequence = deletion.map_or(u64::MAX, |deletion| deletion.sequence);
         let deletion = deletion.and_then(|deletion| self.inode(deletion));
         let is_last_state = match (&inode, &deletion) {
             (Some(inode), Some(deletion)) => {
                 is_unchanged(inode, deletion)
-                    && self.has_all(oldest, self.first_with_time(number, inode, record))
+                    && self.has_all(oldest, record.sequence)
+                    && (self.is_time_of_write(number, inode)
+                        || self.has_all(record.sequence, deletion_sequence))
             }
             _ => false,
         };
@@ -255,19 +260,18 @@ impl<'a> Collector<'a, '_> {
         }
     }
 
-    /// The sequence number of the first node of an inode that has the time of its last change.
-    fn first_with_time(&self, number: InodeNumber, inode: &Inode, record: &InodeRecord) -> u64 {
-        let versions = of_inode(&self.resolver.harvest.inodes, number).iter();
-        let same = versions
-            .filter(|version| {
-                version.links > 0 && version.sequence < record.sequence && version.size == record.size
-            })
-            .filter(|version| {
-                self.inode(version)
-                    .is_some_and(|other| is_unchanged(&other, inode))
-            });
-        let first = same.take(VERSIONS_MAX).map(|version| version.sequence).min();
-        first.unwrap_or(record.sequence)
+    /// Whether the mtime of an inode is that of a write, as a version says whose ctime is the same. A time that was set,
+    /// as copies with times do, says nothing about later writes.
+    fn is_time_of_write(&self, number: InodeNumber, inode: &Inode) -> bool {
+        let mut versions = of_inode(&self.resolver.harvest.inodes, number)
+            .iter()
+            .filter(|version| version.links > 0 && version.size == inode.size_bytes)
+            .take(VERSIONS_MAX)
+            .filter_map(|version| self.inode(version));
+        versions.any(|version| {
+            let changed = (version.changed_seconds, version.changed_nanoseconds);
+            is_unchanged(&version, inode) && changed == (inode.modified_seconds, inode.modified_nanoseconds)
+        })
     }
 
     /// Whether a node with each sequence number from `first` to `last` is on the medium.

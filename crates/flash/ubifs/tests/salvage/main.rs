@@ -10,6 +10,7 @@ mod damage;
 mod generator;
 mod oracle;
 mod rebuilt;
+mod restored_time;
 mod volume;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
