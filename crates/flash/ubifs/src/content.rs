@@ -23,11 +23,14 @@ impl Ubifs {
     pub fn read(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Result<usize, UbifsError> {
         let mut lost = Vec::new();
         let bytes = self.read_lossy(file, offset, out, &mut lost);
+        // The requested bytes were read.
+        lost.retain(|finding| !matches!(finding.damage, Damage::BeyondSize { .. }));
         self.strict(lost)?;
         Ok(bytes)
     }
 
-    /// Like [`Ubifs::read`], but unreadable blocks read as zeros and are added to `lost`.
+    /// Like [`Ubifs::read`], but unreadable blocks read as zeros and are added to `lost`, and so is a block that goes on
+    /// behind the end of the file: the size is wrong then.
     pub fn read_lossy(&self, file: &Inode, offset: u64, out: &mut [u8], lost: &mut Vec<Finding>) -> usize {
         let rest = file.size_bytes.saturating_sub(offset);
         let bytes = usize::try_from(rest).unwrap_or(usize::MAX).min(out.len());
@@ -70,7 +73,12 @@ impl Ubifs {
             let mut take = |number_in_request: usize, raw: Result<&[u8], Damage>| {
                 let (key, place) = request[number_in_request];
                 let unpacked = raw.and_then(|raw| unpacker.unpack(file_key, key, raw, &mut window));
-                if let Err(damage) = unpacked {
+                let start = u64::from(key.low()) * u64::from(BLOCK_BYTES);
+                let checked = unpacked.and_then(|bytes| match start + bytes > file.size_bytes {
+                    true => Err(beyond(file)),
+                    false => Ok(()),
+                });
+                if let Err(damage) = checked {
                     lost.push(Finding {
                         inode: Some(number),
                         subject: Subject::Block(key.low()),
@@ -92,6 +100,30 @@ impl Ubifs {
             .into_iter()
             .map(|(key, _)| key.low())
             .collect()
+    }
+
+    /// Numbers of the blocks that a file has up to its size, as [`Ubifs::blocks_lossy`]. A block that lies behind it is
+    /// added to `lost`: a truncation removes blocks from the index, so the size is wrong and cuts content off.
+    pub fn file_blocks_lossy(&self, file: &Inode, lost: &mut Vec<Finding>) -> Vec<u32> {
+        let number = file.key.inode_number();
+        let mut found = self.places(
+            Key::first(number, KeyKind::Data),
+            Key::last(number, KeyKind::Data),
+            lost,
+        );
+        let is_inside =
+            |(key, _): &(Key, Place)| u64::from(key.low()) * u64::from(BLOCK_BYTES) < file.size_bytes;
+        let inside = found.partition_point(is_inside);
+        if let Some((key, place)) = found.get(inside) {
+            lost.push(Finding {
+                inode: Some(number),
+                subject: Subject::Block(key.low()),
+                place: *place,
+                damage: beyond(file),
+            });
+        }
+        found.truncate(inside);
+        found.into_iter().map(|(key, _)| key.low()).collect()
     }
 
     /// The first byte at or behind `from` that is in a block or in a hole, as `target` says; `None` if none exists
@@ -140,6 +172,13 @@ pub enum SeekTarget {
     Data,
     /// A hole.
     Hole,
+}
+
+/// A truncation removes what lies behind the end of a file, and a longer size is written before the blocks are.
+const fn beyond(file: &Inode) -> Damage {
+    Damage::BeyondSize {
+        size_bytes: file.size_bytes,
+    }
 }
 
 fn block_of(byte: u64) -> u32 {
@@ -231,13 +270,14 @@ struct Unpacker {
 }
 
 impl Unpacker {
+    /// Unpacks the part of a block that the window shows. Returns the number of bytes of the whole block.
     fn unpack(
         &mut self,
         file_key: Option<&FileKey>,
         key: Key,
         raw: &[u8],
         window: &mut Window<'_>,
-    ) -> Result<(), Damage> {
+    ) -> Result<u64, Damage> {
         let (data, stored) = Data::split(raw)?;
         if data.key != key {
             return Err(Damage::Contradiction("it has another key than the index says"));
@@ -267,7 +307,7 @@ impl Unpacker {
             self.decompressor
                 .fill(compression, stored, &mut window.out[at..at + bytes])?;
             window.filled = at + bytes;
-            return Ok(());
+            return Ok(data.size_bytes.into());
         }
         self.block.resize(bytes, 0);
         self.decompressor.fill(compression, stored, &mut self.block)?;
@@ -277,6 +317,6 @@ impl Unpacker {
         let count = wanted.len().min(out.len());
         out[..count].copy_from_slice(&wanted[..count]);
         window.filled = window.filled.max(at + count);
-        Ok(())
+        Ok(data.size_bytes.into())
     }
 }

@@ -107,6 +107,12 @@ pub enum Damage {
         "taken for a write that a power cut tore, but it may be damage, and what was synced last be lost: {0}"
     )]
     Doubtful(Arc<str>),
+    /// A block of a file lies behind its end, in whole or in part.
+    #[error("the file goes on behind its end, which its size of {size_bytes} bytes says: content is cut off")]
+    BeyondSize {
+        /// Size of the file by its inode.
+        size_bytes: u64,
+    },
     /// Encrypted, and no key opens it.
     #[error(transparent)]
     Locked(#[from] Locked),

@@ -45,6 +45,7 @@ pub(super) fn errno(error: &UbifsError) -> FsError {
             | Damage::Outside { .. }
             | Damage::Value { .. }
             | Damage::Contradiction(_)
+            | Damage::BeyondSize { .. }
             | Damage::Doubtful(_) => FsError::Io,
         },
         UbifsError::NoInode { .. } => FsError::Stale,

@@ -11,6 +11,7 @@ mod generator;
 mod oracle;
 mod rebuilt;
 mod restored_time;
+mod short_size;
 mod volume;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
