@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Seek};
+
+use rustix::io::Errno;
 
 use super::index::{self, Leaf};
 use super::options::{Areas, DATA_HEADS, MAIN_LEBS_MIN};
@@ -19,6 +21,33 @@ use crate::format::{
 use crate::lpt::{LptGeometry, LptInput, Region, TableSpace, lay_out};
 use crate::scan::to_usize;
 use crate::space::{LebSpace, Watermarks};
+
+/// Content of a file, which is read in blocks.
+trait BlockSource: Read {
+    /// Passes over a hole that begins at `at`, the place of the next byte. Returns the place of the next byte to read: at the
+    /// beginning of a block with data, or of the last one.
+    fn skip_hole(&mut self, at: u64) -> io::Result<u64> {
+        Ok(at)
+    }
+}
+
+impl BlockSource for &[u8] {}
+
+impl BlockSource for File {
+    fn skip_hole(&mut self, at: u64) -> io::Result<u64> {
+        let last = self.metadata()?.len().saturating_sub(1);
+        let data = match rustix::fs::seek(&*self, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => data.min(last),
+            // No data up to the end.
+            Err(Errno::NXIO) => last,
+            // The host's file system does not know its holes.
+            Err(_) => at,
+        };
+        let block = u64::from(BLOCK_BYTES);
+        let next = (data / block * block).max(at);
+        self.seek(io::SeekFrom::Start(next))
+    }
+}
 
 /// Inode numbers up to this one are reserved.
 const RESERVED_INODES: u32 = 64;
@@ -253,28 +282,32 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Writes the blocks of a file; blocks of zeros become holes.
+    /// Writes the blocks of a file; blocks of zeros become holes. Holes of the host's file are passed over unread.
     fn blocks(
         &mut self,
         number: InodeNumber,
         path: &[u8],
-        content: &mut dyn Read,
-        failed: &dyn Fn(std::io::Error) -> MkfsError,
+        content: &mut dyn BlockSource,
+        failed: &dyn Fn(io::Error) -> MkfsError,
     ) -> Result<u64, MkfsError> {
-        let mut size = 0;
+        let block_bytes = u64::from(BLOCK_BYTES);
+        let (mut at, mut size) = (0_u64, 0_u64);
         let mut block = Vec::with_capacity(to_usize(BLOCK_BYTES));
-        for index in 0.. {
+        loop {
             block.clear();
-            let mut part = Read::take(&mut *content, BLOCK_BYTES.into());
+            let mut part = Read::take(&mut *content, block_bytes);
             let bytes = part.read_to_end(&mut block).map_err(failed)?;
             if bytes == 0 {
                 break;
             }
-            if index > Key::LOW_MAX {
+            let index = u32::try_from(at / block_bytes).ok();
+            let Some(index) = index.filter(|index| *index <= Key::LOW_MAX) else {
                 return Err(file_error(path, "it has more than 2 TiB".to_owned()));
-            }
-            size += u64::try_from(bytes).unwrap_or(0);
+            };
+            size = at + u64::try_from(bytes).unwrap_or(0);
+            at += block_bytes;
             if block.iter().all(|byte| *byte == 0) {
+                at = content.skip_hole(at).map_err(failed)?;
                 continue;
             }
             let (compression, stored) = self.packer.pack(&block);

@@ -2,14 +2,14 @@
 //! reproducible.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use crate::support::{tree_of, tree_of_host};
 use testkit::lab::Fsck;
-use ubifs::format::Compression;
+use ubifs::format::{Compression, ROOT_INODE};
 use ubifs::mkfs::{
     Attributes, FileSink, Identity, KeyHash, LebCount, MkfsError, MkfsOptions, MkfsReport, Tree, make,
     tree_of_folder,
@@ -171,12 +171,7 @@ fn an_empty_file_system_is_clean_for_fsck() {
     for options in shapes() {
         to_file(&tree, &options, &image);
         let ubifs = open(&image);
-        assert!(
-            ubifs
-                .read_directory(ubifs::format::ROOT_INODE)
-                .expect("it is there")
-                .is_empty()
-        );
+        assert!(ubifs.read_directory(ROOT_INODE).expect("it is there").is_empty());
         assert_space_adds_up(&ubifs);
         if let Some(fsck) = fsck() {
             let judged = fsck
@@ -288,4 +283,35 @@ fn an_empty_file_system_is_the_one_of_mkfs_ubifs() {
         let root_bytes = |ubifs: &Ubifs| ubifs.master().ltab_offset - ubifs.master().lpt_offset;
         assert!(root_bytes(&ours) == root_bytes(&theirs), "{min_io} {leb} {max}");
     }
+}
+
+/// As many bytes as UBIFS can store, nearly all of them a hole: reading them would take minutes.
+#[test]
+fn holes_of_host_files_are_passed_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let host = folder.path().join("tree");
+    fs::create_dir(&host).expect("possible on this host");
+    let sparse = fs::File::create(host.join("sparse")).expect("possible on this host");
+    let bytes = (1_u64 << 41) - 100;
+    if sparse.set_len(bytes).is_err() {
+        // The host's file system has no files of this size.
+        return;
+    }
+    let middle = (1 << 40) + 4090;
+    sparse
+        .write_all_at(b"across two blocks", middle)
+        .expect("possible on this host");
+    sparse.write_all_at(&[0; 9000], 0).expect("possible on this host");
+    let image = folder.path().join("image");
+    let options = MkfsOptions::new(2048, 126_976, 100);
+    to_file(&tree_of_folder(&host).expect("it can be read"), &options, &image);
+    let ubifs = open(&image);
+    let number = ubifs.lookup(ROOT_INODE, b"sparse").expect("it is there").inode;
+    let file = ubifs.inode(number).expect("it is there");
+    assert_eq!(file.size_bytes, bytes);
+    let mut read = [0; 17];
+    ubifs.read(&file, middle, &mut read).expect("it can be read");
+    assert_eq!(&read, b"across two blocks");
+    let blocks = ubifs.blocks_lossy(number, &mut Vec::new());
+    assert_eq!(blocks, [1 << 28, (1 << 28) + 1]);
 }
