@@ -92,15 +92,16 @@ static __always_inline u64 first_entry(struct inode *inode)
     return entry_in_folder((u64)inode);
 }
 
-/* Sends all names of an inode that has several, and which they are. Returns the number of records lost. The names are
- * walked twice, as the stack has no room for them. */
+/* Sends all names of an inode that has several, and which they are; not those that are gone. Returns the number of records
+ * lost. The names are walked twice, as the stack has no room for them. */
 static __attribute__((noinline)) int send_aliases(u64 address, u32 file_system)
 {
     struct inode *inode = (void *)address;
     int lost = 0;
     struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
     for (int i = 0; i < MAX_ALIASES && alias; i++) {
-        lost += send_path(entry_of(alias));
+        if (!is_removed(entry_of(alias)))
+            lost += send_path(entry_of(alias));
         alias = BPF_CORE_READ(alias, next);
     }
     RESERVE(record, aliases_record, RECORD_ALIASES);
@@ -112,7 +113,7 @@ static __attribute__((noinline)) int send_aliases(u64 address, u32 file_system)
     record->reserved = 0;
     alias = BPF_CORE_READ(inode, i_dentry.first);
     for (int i = 0; i < MAX_ALIASES; i++) {
-        record->dentries[i] = entry_of(alias);
+        record->dentries[i] = alias && !is_removed(entry_of(alias)) ? entry_of(alias) : 0;
         if (alias)
             alias = BPF_CORE_READ(alias, next);
     }
@@ -211,7 +212,7 @@ static __always_inline bool identify(struct inode *inode, struct run *run)
 }
 
 /* Fills in who the inode is and its name. `entry`: the name that was used; 0: not known, and where the inode has several
- * the run says that it bears one of them. */
+ * the run says that it bears one of them. So it is if the name that was used is gone, and others are left. */
 static __always_inline void identify_named(struct inode *inode, struct run *run, u64 entry)
 {
     identify(inode, run);
@@ -219,6 +220,8 @@ static __always_inline void identify_named(struct inode *inode, struct run *run,
     u32 links = BPF_CORE_READ(inode, i_nlink);
     if (links == 0)
         run->flags |= RUN_DELETED;
+    else if (entry && is_removed(entry))
+        entry = 0;
     int lost = 0;
     if (!entry && links > 1 && (run->mode & FORMAT_BITS) != FORMAT_DIRECTORY) {
         run->flags |= RUN_ONE_OF_NAMES;

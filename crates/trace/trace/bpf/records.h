@@ -220,7 +220,7 @@ struct aliases_record {
     u64 inode;
     u32 generation;
     u32 reserved;
-    u64 dentries[MAX_ALIASES]; /* 0: no more */
+    u64 dentries[MAX_ALIASES]; /* 0: none */
 };
 
 enum driver_flag {

@@ -128,9 +128,11 @@ struct last_write {
     u64 first;              /* pages */
     u64 last;
     u64 time;
-    u32 tid;
+    u64 thread;             /* tgid and tid */
+    u64 name;               /* of the process: a program executed in it, or one whose number it took, is another writer */
+    u64 entry;              /* written through, of several; else 0 */
     u32 generation;
-    u64 by;                 /* enum dirtied_by; BY_CALL for both kinds of calls */
+    u32 by;                 /* enum dirtied_by; BY_CALL for both kinds of calls */
 };
 
 /* inode -> the dirty range that was sent last; forgotten when the inode is written to the device. */
@@ -153,16 +155,23 @@ struct {
     __type(value, u8);
 } processes_sent SEC(".maps");
 
-/* Who runs. The name is the group leader's, as threads are often named by what they do. */
-static __always_inline void current_process(struct process_reference *reference)
+/* The name of who runs: the group leader's, as threads are often named by what they do. Returns its mix. */
+static __always_inline u64 current_name(u64 comm[2])
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct task_struct *leader = task->group_leader;
+    bpf_probe_read_kernel(comm, 2 * sizeof(*comm), leader->comm);
+    return comm[0] * 0x9E3779B97F4A7C15ULL ^ (comm[1] << 7 | comm[1] >> 57);
+}
+
+/* Who runs. */
+static __always_inline void current_process(struct process_reference *reference)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
     u64 comm[2];
-    bpf_probe_read_kernel(comm, sizeof(comm), leader->comm);
+    reference->name = current_name(comm);
     reference->tgid = task->tgid;
     reference->tid = task->pid;
-    reference->name = comm[0] * 0x9E3779B97F4A7C15ULL ^ (comm[1] << 7 | comm[1] >> 57);
     struct process_key key = {.name = reference->name, .tgid = reference->tgid};
     if (bpf_map_lookup_elem(&processes_sent, &key))
         return;

@@ -4,7 +4,7 @@
  * ext4 and f2fs tell of each copied part, XFS of a whole call before it copies.
  *
  * A large folio is made dirty once, however many processes write to it; so what counts is the range of each call. A
- * range that the same thread told of just before is not sent again.
+ * range that the same thread of the same program told of just before, by the same name of the file, is not sent again.
  */
 #ifndef TIDEGATE_WRITERS_H
 #define TIDEGATE_WRITERS_H
@@ -15,23 +15,27 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
 {
     u64 key = (u64)inode;
     u64 now = bpf_ktime_get_ns();
-    u32 tid = bpf_get_current_pid_tgid();
+    u64 comm[2];
+    /* Which of several names is told by the call; the only name needs no asking. */
+    bool has_several = BPF_CORE_READ(inode, i_nlink) > 1;
     struct last_write range = {
         .first = position >> PAGE_SHIFT,
         .last = (position + (bytes ? bytes - 1 : 0)) >> PAGE_SHIFT,
         .time = now,
-        .tid = tid,
+        .thread = bpf_get_current_pid_tgid(),
+        .name = current_name(comm),
+        .entry = has_several ? called_entry(key) : 0,
         .generation = BPF_CORE_READ(inode, i_generation),
         .by = by == BY_CALL_TO_COME ? BY_CALL : by,
     };
     struct last_write *before = bpf_map_lookup_elem(&last_writes, &key);
-    if (before && before->tid == tid && before->generation == range.generation && before->first <= range.first &&
-        before->last >= range.last && before->by <= range.by && now - before->time < TELL_AGAIN_NS)
+    if (before && before->thread == range.thread && before->name == range.name && before->entry == range.entry &&
+        before->generation == range.generation && before->first <= range.first && before->last >= range.last &&
+        before->by <= range.by && now - before->time < TELL_AGAIN_NS)
         return;
     struct run who = {};
     identify(inode, &who);
-    /* Which of several names is told by the call; the only name needs no asking. */
-    u64 entry = BPF_CORE_READ(inode, i_nlink) > 1 ? called_entry(key) : first_entry(inode);
+    u64 entry = has_several ? range.entry : first_entry(inode);
     struct process_reference process;
     current_process(&process);
     RESERVE(record, writer_record, RECORD_WRITER);

@@ -192,6 +192,11 @@ impl Attribution {
             _ => return None,
         };
         match kind {
+            EventKind::Unlink => {
+                if let Some(file) = file {
+                    self.writers.unnamed(file, record.dentry);
+                }
+            }
             EventKind::Delete => {
                 if let Some(file) = file {
                     self.writers.forget(file);
@@ -318,7 +323,7 @@ impl Attribution {
             piece.bytes = to - from;
             piece.file_offset = Some(from);
             if let Some(writer) = &writer {
-                self.name_by(&mut piece, writer.through);
+                self.name_by(&mut piece, writer);
             }
             match writer {
                 Some(writer) => {
@@ -350,8 +355,10 @@ impl Attribution {
         }
     }
 
-    /// Names a piece of a file with several names by the one that was written through, if it is known and still there.
-    fn name_by(&mut self, run: &mut Run, through: u64) {
+    /// Names a piece of a file with several names by the one that was written through, if it is known and still there. It
+    /// is not sure if no call was seen, as another may have been used since.
+    fn name_by(&mut self, run: &mut Run, writer: &Writer) {
+        let through = writer.through;
         let Some(file) = run.file.filter(|_| run.one_of_names && through != 0) else {
             return;
         };
@@ -360,7 +367,7 @@ impl Attribution {
             && let Some(path) = self.paths.path(file, through)
         {
             run.path = Some(path);
-            run.one_of_names = false;
+            run.one_of_names = writer.quality != CauseQuality::WriteCall;
         }
     }
 
@@ -385,7 +392,7 @@ impl Attribution {
                     .into_iter()
                     .next()
             {
-                self.name_by(run, writer.through);
+                self.name_by(run, &writer);
                 run.cause_quality = self.quality(file, &writer, part.flags);
                 run.cause = Some(writer.process);
                 run.dirtied_ns = Some(writer.time);

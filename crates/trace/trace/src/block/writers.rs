@@ -35,6 +35,13 @@ pub(crate) struct Writer {
     pub is_shared: bool,
 }
 
+impl Writer {
+    /// Whether it is another process, or another program in the same one.
+    fn is_other(&self, other: &Self) -> bool {
+        (self.process.pid, &self.process.name) != (other.process.pid, &other.process.name)
+    }
+}
+
 #[derive(Debug)]
 struct Range {
     end: u64,
@@ -124,7 +131,7 @@ impl Writers {
             callers: Vec::new(),
         });
         let before = entry.ranges.len();
-        entry.several |= claim != Claim::Kernel && entry.last.process.pid != writer.process.pid;
+        entry.several |= claim != Claim::Kernel && entry.last.is_other(&writer);
         match claim {
             Claim::Call => {
                 entry.last = writer.clone();
@@ -151,7 +158,7 @@ impl Writers {
             Claim::Store => {
                 entry.last = writer.clone();
                 let contested = entry.waiting_of_others(start, end, &writer);
-                let kept = |range: &Range| range.waits() && range.writer.process.pid == writer.process.pid;
+                let kept = |range: &Range| range.waits() && !range.writer.is_other(&writer);
                 for (from, to) in entry.gaps(start, end, kept) {
                     entry.put(from, to, writer.clone());
                 }
@@ -238,6 +245,16 @@ impl Writers {
         self.ranges = 0;
     }
 
+    /// A name of the file was removed: its directory entry may become another name.
+    pub(crate) fn unnamed(&mut self, file: FileIdentity, name: u64) {
+        if let Some(entry) = self.files.get_mut(&file) {
+            let through = entry.ranges.values_mut().map(|range| &mut range.writer.through);
+            through
+                .filter(|through| **through == name)
+                .for_each(|through| *through = 0);
+        }
+    }
+
     /// Forgets a deleted file.
     pub(crate) fn forget(&mut self, file: FileIdentity) {
         if let Some(entry) = self.files.remove(&file) {
@@ -319,7 +336,7 @@ impl File {
     /// The parts of `start..end` with data of other processes that is not at home yet.
     fn waiting_of_others(&self, start: u64, end: u64, writer: &Writer) -> Vec<(u64, u64)> {
         self.overlapping(start, end)
-            .filter(|(_, range)| range.waits() && range.writer.process.pid != writer.process.pid)
+            .filter(|(_, range)| range.waits() && range.writer.is_other(writer))
             .map(|(at, range)| (at.max(start), range.end.min(end)))
             .collect()
     }
@@ -473,6 +490,46 @@ mod tests {
         writers.written_out(FILE, 0, 16384);
         writers.wrote(FILE, 0, 16384, writer(1, 3 + CALL_NS), Claim::Folio);
         assert_eq!(pids(&writers.split(FILE, 0, 16384)), [(0, 16384, 1)]);
+    }
+
+    #[test]
+    fn a_removed_name_is_no_longer_that_of_what_was_written_by_it() {
+        let mut writers = Writers::default();
+        let by = |name: u64| Writer {
+            through: name,
+            ..writer(1, 0)
+        };
+        writers.wrote(FILE, 0, 4096, by(2), Claim::Call);
+        writers.wrote(FILE, 4096, 8192, by(4), Claim::Call);
+        writers.unnamed(FILE, 2);
+        let parts = writers.split(FILE, 0, 8192);
+        let names: Vec<u64> = parts
+            .iter()
+            .filter_map(|(_, _, one)| one.as_ref())
+            .map(|one| one.through)
+            .collect();
+        assert_eq!(names, [0, 4]);
+    }
+
+    #[test]
+    fn a_program_that_a_process_executes_is_another_writer_than_the_one_before() {
+        let mut writers = Writers::default();
+        writers.wrote(FILE, 0, 8192, writer(1, 0), Claim::Call);
+        let mut executed = writer(1, 1);
+        executed.process = Arc::new(Process {
+            name: "executed".into(),
+            ..(*executed.process).clone()
+        });
+        assert!(!writers.are_several(FILE));
+        writers.wrote(FILE, 0, 4096, executed, Claim::Store);
+        assert!(writers.are_several(FILE));
+        let parts = writers.split(FILE, 0, 8192);
+        let told: Vec<(&str, bool)> = parts
+            .iter()
+            .filter_map(|(_, _, one)| one.as_ref())
+            .map(|one| (&*one.process.name, one.is_shared))
+            .collect();
+        assert_eq!(told, [("executed", true), ("w", false)]);
     }
 
     fn sure(parts: &[(u64, u64, Option<Writer>)]) -> Vec<(u64, u64, u32, bool)> {

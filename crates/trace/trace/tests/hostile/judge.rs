@@ -16,7 +16,7 @@ use results::block_trace::{
 };
 
 use crate::Outcome;
-use crate::ledger::{Act, Action, FileKey, Ledger, Window};
+use crate::ledger::{Act, Action, FileKey, Ledger, Naming, Window};
 
 const PAGE: u64 = 4096;
 /// Differences between the clocks of trace and ledger, and between a call and its request, ns.
@@ -111,12 +111,21 @@ struct Piece<'a> {
     time: Window,
     offset: u64,
     /// The process, if the trace is sure of it.
-    pid: Option<u32>,
+    process: Option<&'a Process>,
+    /// The process's name may be lost.
+    is_partial: bool,
 }
 
 impl Piece<'_> {
     fn is_of(&self, action: &Action) -> bool {
-        self.pid.is_none_or(|pid| pid == action.pid)
+        self.process.is_none_or(|process| {
+            let is_named = *process.name == *action.process || self.is_partial && *process.name == *"?";
+            process.pid == action.pid && is_named
+        })
+    }
+
+    fn told(&self) -> Option<(u32, &str)> {
+        self.process.map(|process| (process.pid, &*process.name))
     }
 }
 
@@ -259,7 +268,8 @@ impl Judge<'_> {
             actions,
             time: self.time(request),
             offset: run.file_offset.unwrap_or(run.sector * 512),
-            pid: run.cause.as_ref().map(|process| process.pid).filter(|_| is_sure),
+            process: run.cause.as_deref().filter(|_| is_sure),
+            is_partial: self.setting.is_partial,
         };
         // A request of several pieces has the mode of the first one.
         let is_mixed = request.runs.len() > 1 && run.file.is_some();
@@ -297,7 +307,7 @@ impl Judge<'_> {
             let is_invented = !piece.actions.iter().any(is_its);
             return Err((
                 is_invented,
-                format!("no such direct action of process {:?}", piece.pid),
+                format!("no such direct action of process {:?}", piece.told()),
             ));
         };
         *self.moved.entry((key, at)).or_default() += bytes;
@@ -316,7 +326,7 @@ impl Judge<'_> {
         let is_invented = near.is_empty();
         let its: Vec<&Action> = near.into_iter().filter(|action| piece.is_of(action)).collect();
         if its.is_empty() {
-            return Err((is_invented, format!("no read of process {:?}", piece.pid)));
+            return Err((is_invented, format!("no read of process {:?}", piece.told())));
         }
         self.name(piece, &its)
     }
@@ -334,15 +344,16 @@ impl Judge<'_> {
                 .filter(|action| piece.is_of(action))
                 .collect();
             if its.is_empty() {
-                let pids: Vec<u32> = last.iter().map(|action| action.pid).collect();
-                return Err((false, format!("page {page} is of {pids:?}")));
+                let of: Vec<(u32, &str)> = last.iter().map(|one| (one.pid, &*one.process)).collect();
+                return Err((false, format!("page {page} is of {of:?}")));
             }
             self.name(piece, &its)?;
         }
         Ok(())
     }
 
-    /// Whether the path is that of a name that one of these actions used, or one of several names and told to be.
+    /// Whether the path is that of a name that one of these actions used, or one of several names and told to be. A removed
+    /// name is none, unless it was the last one.
     fn name(&self, piece: &Piece<'_>, actions: &[&Action]) -> Complaint {
         let (run, time) = (piece.run, piece.time);
         if run.file.is_none() {
@@ -355,7 +366,12 @@ impl Judge<'_> {
                 false => Err((false, "no path is told".to_owned())),
             };
         };
-        let has = |name: u32| self.ledger.paths(name, time, SLACK).contains(&path);
+        let is_left = |name: u32| {
+            let namings = self.ledger.names.get(&name).map_or(&[][..], Vec::as_slice);
+            let was_removed = |naming: &Naming| naming.path.is_none() && naming.when.to + SLACK < time.from;
+            run.deleted || !namings.iter().any(was_removed)
+        };
+        let has = |name: u32| is_left(name) && self.ledger.paths(name, time, SLACK).contains(&path);
         if actions.iter().any(|action| has(action.name)) {
             return Ok(());
         }

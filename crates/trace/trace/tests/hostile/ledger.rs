@@ -1,7 +1,8 @@
 //! The ledger: each program's own record of its actions, independent of the tracer.
 //!
-//! One line per action, appended by one write: the process, the time before and after, the file, and the range. Names of
-//! files have numbers, so that an action says by which of several names it was made, whatever the name's path was then.
+//! One line per action, appended by one write: the process and its name then, the time before and after, the file, and the
+//! range. Names of files have numbers, so that an action says by which of several names it was made, whatever the name's
+//! path was then.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -67,6 +68,8 @@ impl Window {
 pub struct Action {
     pub act: Act,
     pub pid: u32,
+    /// The process's name, which changes with the program it executes.
+    pub process: String,
     pub when: Window,
     pub offset: u64,
     pub bytes: u64,
@@ -150,8 +153,11 @@ impl Log {
         let to = now();
         let (word, key) = (word(act), words_of(&key_of(file)?));
         let pid = std::process::id();
+        // Threads have the name of their process.
+        let process = rustix::thread::name()?;
+        let process = process.to_string_lossy();
         self.line(&format!(
-            "A {word} {pid} {from} {to} {key} {offset} {bytes} {name}\n"
+            "A {word} {pid} {process} {from} {to} {key} {offset} {bytes} {name}\n"
         ))
     }
 
@@ -241,11 +247,13 @@ impl Ledger {
                 let word = words.next()?;
                 let (act, _) = WORDS.into_iter().find(|(_, known)| *known == word)?;
                 let pid = next(words)?;
+                let process = words.next()?.to_owned();
                 let when = window(words)?;
                 let file = key(words)?;
                 let action = Action {
                     act,
                     pid,
+                    process,
                     when,
                     offset: next(words)?,
                     bytes: next(words)?,

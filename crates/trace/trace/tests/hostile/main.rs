@@ -51,6 +51,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["program", rest @ ..] => programs::run(rest),
+        ["executed", path, ledger, name] => programs::executed_second(path, ledger, name),
         ["storm", number, folder] => storm::rename(number, folder),
         ["here", folder, device, scale] => guest::here(folder, device, scale),
         ["all", ledger, scale, losing, folders @ ..] => {
@@ -259,6 +260,7 @@ const ON_BTRFS: &[&str] = &[
     "stored",
     "failed",
     "in_place",
+    "executed",
 ];
 
 /// Runs the programs of a case on these devices, and judges their trace.

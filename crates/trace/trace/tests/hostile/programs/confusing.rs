@@ -1,13 +1,17 @@
 //! Processes whose writes look like those of others: stores over truncated data, calls that fail, direct I/O over the data
-//! of another process.
+//! of another process, programs that one process executes.
 
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
 use super::memory::Map;
-use super::{Opened, PAGE, Place, fork, join};
-use crate::ledger::{Act, now};
+use super::{Opened, PAGE, Place, fork, join, pause};
+use crate::ledger::{Act, Log, now};
+use crate::{Outcome, failed as step};
 
 /// Pages that the other process writes.
 const PAGES: u64 = 16;
@@ -152,4 +156,43 @@ pub fn in_place(place: &Place) -> io::Result<()> {
         direct.sync_all()?;
     }
     Ok(())
+}
+
+/// One thread writes the same pages twice: under another name, or as another program that it executes in between.
+pub fn executed(place: &Place) -> io::Result<()> {
+    for number in 0..place.count(4) {
+        let path = place.folder.join(format!("file-{number}"));
+        let opened = place.create_at(&path, 0)?;
+        join(fork(|| {
+            (0..PAGES).try_for_each(|page| write(place, &opened, page, 1))?;
+            pause();
+            if number % 2 == 0 {
+                rustix::thread::set_name(c"second")?;
+                return (0..=PAGES).try_for_each(|page| write(place, &opened, page, 1));
+            }
+            let mut command = Command::new("/proc/self/exe");
+            command.arg("executed").args([&path, &place.ledger]);
+            Err(command.arg(opened.name.to_string()).exec())
+        })?)?;
+        pause();
+        opened.file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// The second program: `executed FILE LEDGER NAME`. It writes one page more, which is clean.
+pub fn executed_second(path: &str, ledger: &str, name: &str) -> Outcome<()> {
+    let name = name.parse().map_err(|error| step("name", error))?;
+    let file = std::fs::OpenOptions::new().write(true).open(path);
+    let file = file.map_err(|error| step(path, error))?;
+    let log = Log::open(Path::new(ledger)).map_err(|error| step("ledger", error))?;
+    let written = (0..=PAGES).try_for_each(|page| {
+        let write = || {
+            file.write_all_at(&[0x60; 4096], page * PAGE)?;
+            Ok(PAGE)
+        };
+        log.act(Act::Dirtied, (&file, name), page * PAGE, write)
+            .map(|_| ())
+    });
+    written.map_err(|error| step(path, error))
 }

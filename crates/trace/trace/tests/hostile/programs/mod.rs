@@ -27,6 +27,7 @@ pub struct Place {
     /// The same file system's folder of bind mounts, if there is one.
     pub bind: Option<PathBuf>,
     pub log: Log,
+    ledger: PathBuf,
     scale: u64,
 }
 
@@ -101,6 +102,7 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("stored", confusing::stored),
     ("failed", confusing::failed),
     ("in_place", confusing::in_place),
+    ("executed", confusing::executed),
     ("pressed", memory::pressed),
     ("direct", direct::anonymous),
     ("direct_shared", direct::shared),
@@ -112,6 +114,7 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("linked", names::linked),
     ("renamed", names::renamed),
     ("unlinked", names::unlinked),
+    ("gone", names::gone),
 ];
 
 /// Programs that use a device without a file system.
@@ -145,9 +148,18 @@ pub fn run(arguments: &[&str]) -> Outcome<()> {
         root,
         bind: rest.first().map(PathBuf::from),
         log: Log::open(Path::new(ledger)).map_err(|error| failed("ledger", error))?,
+        ledger: PathBuf::from(ledger),
         scale: scale.parse().map_err(|error| failed("scale", error))?,
     };
     function(&place).map_err(|error| failed(program, error))
+}
+
+/// The program that [`confusing::executed`] executes.
+pub use confusing::executed_second;
+
+/// Waits until the judge can tell what follows from what was before.
+pub fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(2));
 }
 
 /// A child process that does this; its end is waited for by [`join`].
