@@ -402,7 +402,7 @@ impl<'a> Session<'a> {
             (dropped, unwatched),
             self.joiner.untold,
             known,
-            self.source.forgotten(),
+            (self.source.forgotten(), self.source.unmatched()),
         );
         self.header.limitations.extend(limitations);
         Ok(())

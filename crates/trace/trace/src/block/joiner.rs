@@ -318,7 +318,9 @@ impl Joiner {
         };
         let own_data = !request.runs.is_empty()
             && request.runs.iter().all(|run| {
-                run.file.is_some() && is_own(&run.cause) && run.cause_quality != CauseQuality::Transaction
+                // A write for no file may be that of others too.
+                let may_be_own = run.file.is_some() || request.operation == Operation::Read;
+                may_be_own && is_own(&run.cause) && run.cause_quality != CauseQuality::Transaction
             });
         if own_data {
             self.untold.own += 1;

@@ -70,6 +70,8 @@ pub(crate) struct Paths {
     /// From a scan at the start: without generation, used only until the inode is seen otherwise.
     seeds: HashMap<(results::block_trace::DeviceNumber, u64), Arc<str>>,
     seed_budget: Budget,
+    /// Number of paths built without their first folders.
+    pub cut: u64,
     /// Number of names dropped or not stored at the memory limit.
     pub forgotten: u64,
     /// Entries were dropped that the programs believe to be known: they must send them again.
@@ -190,7 +192,7 @@ impl Paths {
         self.seeds.remove(&(file.file_system, file.inode));
     }
 
-    fn build(&self, dentry: u64) -> Option<String> {
+    fn build(&mut self, dentry: u64) -> Option<String> {
         let mut names: Vec<&str> = Vec::new();
         let mut at = dentry;
         let mut whole = false;
@@ -203,6 +205,7 @@ impl Paths {
             names.push(&entry.name);
             at = entry.parent;
         }
+        self.cut += u64::from(!whole);
         let mut path = if whole { String::new() } else { String::from("...") };
         for name in names.iter().rev() {
             path.push('/');
@@ -355,6 +358,20 @@ mod tests {
         assert_eq!(paths.path(FILE, 3).as_deref(), Some("/old/file"));
         paths.learn(&name(2, 1, b"new"));
         assert_eq!(paths.path(FILE, 3).as_deref(), Some("/new/file"));
+    }
+
+    #[test]
+    fn a_path_without_its_first_folders_is_counted() {
+        let mut paths = Paths::default();
+        paths.learn(&name(1, 1, b"/"));
+        let depth = u64::try_from(MAX_DEPTH).unwrap();
+        for number in 2..=depth + 1 {
+            paths.learn(&name(number, number - 1, b"x"));
+        }
+        assert!(paths.path(FILE, depth).unwrap().starts_with("/x"));
+        assert_eq!(paths.cut, 0);
+        assert!(paths.path(FILE, depth + 1).unwrap().starts_with(".../x"));
+        assert_eq!(paths.cut, 1);
     }
 
     #[test]

@@ -116,6 +116,14 @@ impl Source {
         }
     }
 
+    /// Number of completions of requests whose issue was not seen, which are not told.
+    pub(crate) fn unmatched(&self) -> u64 {
+        match self {
+            Self::Bpf(_) => 0,
+            Self::Tracefs(instance, _) => instance.unmatched(),
+        }
+    }
+
     pub(crate) fn calls(&self) -> Result<Vec<(CallKey, &'static str, u64)>, CaptureError> {
         match self {
             Self::Bpf(programs) => programs.calls(),

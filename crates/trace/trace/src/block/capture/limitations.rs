@@ -22,7 +22,7 @@ pub(super) fn at_end(
     (dropped_renames, unwatched): (u64, u64),
     untold: Untold,
     known: &Attribution,
-    forgotten_by_source: u64,
+    (forgotten_by_source, unmatched): (u64, u64),
 ) -> Vec<Limitation> {
     let limitation = |what: &str, why: String| Limitation {
         what: what.to_owned(),
@@ -74,6 +74,16 @@ pub(super) fn at_end(
             untold.lost,
             "I/Os whose completion was lost",
             "are left out, as their requests may be in the trace without an owner",
+        ),
+        (
+            unmatched,
+            "issue and completion of some requests",
+            "completed whose issue was not seen: they were under way at the start, or their events were lost",
+        ),
+        (
+            known.paths.cut,
+            "paths of some files",
+            "paths deeper than 40 folders are told without their first ones, so that different files may seem one",
         ),
         (
             untold.pushed_out,

@@ -7,7 +7,7 @@ use super::words::EIO;
 use super::*;
 use crate::block::record::{
     AliasesRecord, BioDoneRecord, BioRecord, EventRecord, LostRecord, MERGED_BIOS, NameRecord,
-    ProcessReference, WriterRecord, driver_flag, event_kind, run_flag, run_kind,
+    ProcessReference, WriterRecord, dirtied as dirtied_by, driver_flag, event_kind, run_flag, run_kind,
 };
 
 const DEVICE: u32 = 8 << 20;
@@ -217,6 +217,15 @@ fn a_bio_whose_request_never_comes_is_told_at_the_end_without_times() {
     assert_eq!(runs(&requests[0]), [(8, 4096, Some(1))]);
 }
 
+/// A read of a block that belongs to no file.
+fn metadata(pid: u32, time: u64, sector: u64) -> Record {
+    let Record::Bio(mut read) = bio(pid, time, READ, sector, 8) else {
+        panic!("a bio");
+    };
+    (read.run.kind, read.run.inode) = (run_kind::METADATA, 0);
+    Record::Bio(read)
+}
+
 #[test]
 fn requests_of_the_tracer_itself_are_counted_and_left_out() {
     let mut joiner = joiner();
@@ -225,10 +234,15 @@ fn requests_of_the_tracer_itself_are_counted_and_left_out() {
         request(200, WRITE, 8, 8),
         bio(1, 300, WRITE, 16, 8),
         request(400, WRITE, 16, 8),
+        // These read blocks of no file.
+        metadata(OWN_PID, 500, 24),
+        request(600, READ, 24, 8),
+        metadata(1, 700, 32),
+        request(800, READ, 32, 8),
     ];
     let requests = joined(&mut joiner, &records);
-    assert_eq!(requests.len(), 1);
-    assert_eq!((requests[0].sector, joiner.untold.own), (16, 1));
+    let told: Vec<u64> = requests.iter().map(|request| request.sector).collect();
+    assert_eq!((told.as_slice(), joiner.untold.own), ([16, 32].as_slice(), 2));
 }
 
 #[test]
@@ -580,6 +594,15 @@ fn dirtied(pid: u32, time: u64, page: u64, dentry: u64) -> Record {
     Record::Writer(writer)
 }
 
+/// A page that became dirty, in a call through a directory entry.
+fn by_folio(pid: u32, time: u64, page: u64, dentry: u64) -> Record {
+    let Record::Writer(mut writer) = dirtied(pid, time, page, dentry) else {
+        panic!("a writer");
+    };
+    writer.by = dirtied_by::IN_CALL;
+    Record::Writer(writer)
+}
+
 /// Write-back of the first pages of the file by a kernel thread.
 fn written_back(time: u64, pages: u32, dentry: u64, flags: u8) -> Record {
     let Record::Bio(mut bio) = bio(9, time, WRITE, 8, pages * 8) else {
@@ -610,6 +633,7 @@ fn told(request: &Request) -> Vec<(Option<&str>, bool, Option<u32>, CauseQuality
 
 #[test]
 fn a_page_of_a_file_with_two_names_has_the_one_that_was_written_through_or_says_that_it_is_one_of_them() {
+    const LATER: u64 = 3_000_000_000;
     let mut aliases = AliasesRecord::new_zeroed();
     aliases.inode = INODE;
     aliases.dentries[..2].copy_from_slice(&[3, 2]);
@@ -626,10 +650,12 @@ fn a_page_of_a_file_with_two_names_has_the_one_that_was_written_through_or_says_
         request(300, WRITE, 8, 24),
         // The entry gets another name.
         dirtied(1, 400, 0, 2),
+        // No call was seen, as the last one is long ago.
+        by_folio(1, LATER, 1, 2),
         name(2, 1, b"z"),
         Record::Aliases(aliases),
-        written_back(500, 1, 3, run_flag::ONE_OF_NAMES),
-        request(600, WRITE, 8, 8),
+        written_back(LATER + 100, 2, 3, run_flag::ONE_OF_NAMES),
+        request(LATER + 200, WRITE, 8, 16),
     ];
     let mut joiner = joiner();
     for record in &records {
@@ -644,7 +670,10 @@ fn a_page_of_a_file_with_two_names_has_the_one_that_was_written_through_or_says_
             (Some("/y"), true, Some(1), by_call),
             (Some("/y"), true, Some(1), by_call),
         ],
-        vec![(Some("/z"), false, Some(1), by_call)],
+        vec![
+            (Some("/z"), false, Some(1), by_call),
+            (Some("/z"), true, Some(1), CauseQuality::Folio),
+        ],
     ];
     assert_eq!(items.len(), 2, "and no rename");
     for (item, expected) in items.iter().zip(expected) {

@@ -9,7 +9,9 @@
 //! Inodes have no generation here. On file systems other than ext4 only the state at the start is known.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +24,7 @@ use super::Forgotten;
 use crate::block::device::{self, Mount};
 use crate::block::record::{
     EventRecord, NameRecord, ProcessReference, RunPart, WriterRecord, dirtied, event_kind, kernel_device,
-    run_kind,
+    run_flag, run_kind,
 };
 
 /// Events beside those of the block layer, by subsystem; each is used if the kernel has it.
@@ -115,6 +117,8 @@ pub(super) struct Files {
     nameless: HashMap<(u32, u64), u64>,
     /// Entries of named inodes.
     entries: HashMap<(u32, u64), u64>,
+    /// Paths of files, as they were found: by them, the kernel tells whether a file has other names.
+    places: HashMap<(u32, u64), PathBuf>,
     next_entry: u64,
     forgotten: Forgotten,
 }
@@ -162,11 +166,19 @@ impl Files {
                 root,
             },
         );
-        for (_, file) in map
-            .files(0)
-            .filter(|(_, file)| file.kind() == FileKind::Directory)
-        {
-            if let Some(path) = file.path() {
+        for (_, file) in map.files(0) {
+            if file.kind() != FileKind::Directory {
+                if let Some(path) = file.paths().next() {
+                    let below = Path::new(OsStr::from_bytes(&path.bytes));
+                    let place = mount.mountpoint.join(below.strip_prefix("/").unwrap_or(below));
+                    bounded_insert(
+                        &mut self.places,
+                        (file_system, file.inode()),
+                        place,
+                        &self.forgotten,
+                    );
+                }
+            } else if let Some(path) = file.path() {
                 let path = path.trim_end_matches('/').to_owned();
                 let key = (file_system, file.inode());
                 bounded_insert(&mut self.folders, key, path, &self.forgotten);
@@ -228,6 +240,7 @@ impl Files {
             }
             "ext4_allocate_inode" => {
                 self.entries.remove(&(device, inode));
+                self.places.remove(&(device, inode));
                 let folder = number("dir").unwrap_or(0);
                 bounded_insert(&mut self.nameless, (device, inode), folder, &self.forgotten);
                 vec![Told::Event(happened(
@@ -243,6 +256,7 @@ impl Files {
                 self.nameless.remove(&(device, inode));
                 self.folders.remove(&(device, inode));
                 self.entries.remove(&(device, inode));
+                self.places.remove(&(device, inode));
                 told
             }
             "ext4_unlink_enter" => self.event(event_kind::UNLINK, device, inode, moment()),
@@ -281,6 +295,9 @@ impl Files {
                     part.offset = offset + (from - first) * 512;
                     part.dentry = self.entry(key, names);
                     let is_ext4 = self.mounted.get(&key.0).is_some_and(|mounted| mounted.is_ext4);
+                    if self.has_several_names(key) {
+                        part.flags |= run_flag::ONE_OF_NAMES;
+                    }
                     part.magic = if is_ext4 { EXT4_MAGIC } else { 0 };
                     part.mode = if self.folders.contains_key(&key) {
                         DIRECTORY
@@ -424,9 +441,12 @@ impl Files {
             self.entry(folder_key, &mut parents);
         }
         names.append(&mut parents);
-        let Some((path, is_folder)) = self.look_up(key, folder) else {
+        let Some((path, place, is_folder)) = self.look_up(key, folder) else {
             return 0;
         };
+        if !is_folder {
+            bounded_insert(&mut self.places, key, place, &self.forgotten);
+        }
         if path.len() > NAME_BYTES {
             return 0;
         }
@@ -441,8 +461,17 @@ impl Files {
         entry
     }
 
-    /// The path of an inode in this folder, and whether it is a folder.
-    fn look_up(&self, (file_system, inode): (u32, u64), folder: u64) -> Option<(String, bool)> {
+    /// Whether a file has more names than the known one, now.
+    fn has_several_names(&self, key: (u32, u64)) -> bool {
+        let metadata = self
+            .places
+            .get(&key)
+            .and_then(|place| fs::symlink_metadata(place).ok());
+        metadata.is_some_and(|metadata| metadata.ino() == key.1 && !metadata.is_dir() && metadata.nlink() > 1)
+    }
+
+    /// The path of an inode in this folder, also from this machine's root, and whether it is a folder.
+    fn look_up(&self, (file_system, inode): (u32, u64), folder: u64) -> Option<(String, PathBuf, bool)> {
         let mounted = self.mounted.get(&file_system)?;
         let folder = self.folders.get(&(file_system, folder))?;
         let below = Path::new(folder).strip_prefix("/").unwrap_or(Path::new(folder));
@@ -451,7 +480,8 @@ impl Files {
             if metadata.ino() == inode {
                 let own = entry.file_name();
                 let own = shown::from_bytes(own.as_encoded_bytes());
-                return Some((format!("{folder}/{own}"), metadata.is_dir()));
+                let path = format!("{folder}/{own}");
+                return Some((path, entry.path(), metadata.is_dir()));
             }
         }
         None
@@ -625,6 +655,32 @@ mod tests {
             "dev 8,1 ino 12 pos 0 len 100 copied 100",
         );
         assert!(other.is_empty(), "a file system that is not traced");
+    }
+
+    #[test]
+    fn a_file_that_got_another_name_bears_one_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = files();
+        let mounted = files.mounted.get_mut(&DISK).unwrap();
+        mounted.mountpoint = folder.path().to_owned();
+        files.folders.insert((DISK, 2), String::new());
+        let path = folder.path().join("file");
+        fs::write(&path, "x").unwrap();
+        let inode = fs::metadata(&path).unwrap().ino();
+        let flags = |files: &mut Files| files.parts(DISK, 800, 4096, &mut Vec::new())[0].flags;
+        line(
+            &mut files,
+            "ext4_allocate_inode",
+            &format!("dev 7,0 ino {inode} dir 2 mode 0100644"),
+        );
+        line(
+            &mut files,
+            "ext4_es_insert_extent",
+            &format!("dev 7,0 ino {inode} es [0/1) mapped 100 status W"),
+        );
+        assert_eq!(flags(&mut files), 0);
+        fs::hard_link(&path, folder.path().join("other")).unwrap();
+        assert_eq!(flags(&mut files), run_flag::ONE_OF_NAMES);
     }
 
     #[test]

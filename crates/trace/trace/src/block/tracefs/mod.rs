@@ -1,11 +1,12 @@
 //! Captures requests without BPF: reads block events of a separate tracefs instance as text and turns them into the
 //! records that the programs would send.
 //!
-//! [`parser`] reads the lines, [`files`] attributes them to files; missing information is recorded in the trace's
-//! limitations. The instance is removed at the end; one left by a killed tracer is removed by the next.
+//! [`parser`] reads the lines, [`under_way`] joins those of a request, [`files`] attributes them to files; missing
+//! information is recorded in the trace's limitations. The instance is removed at the end; one left by a killed tracer is removed by the next.
 
 mod files;
 mod parser;
+mod under_way;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -32,11 +33,12 @@ use super::record::kernel_device;
 
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const NAME: &str = "tidegate-";
-const EVENTS: [&str; 5] = [
+const EVENTS: [&str; 6] = [
     "block_bio_queue",
     "block_bio_complete",
     "block_rq_insert",
     "block_rq_issue",
+    "block_rq_requeue",
     "block_rq_complete",
 ];
 /// Pause of the reader when there are no events.
@@ -69,6 +71,8 @@ pub(crate) struct Instance {
     devices: Vec<TracedDevice>,
     /// Shared with the reader.
     forgotten: Forgotten,
+    /// Number of completions without an issue; shared with the reader.
+    unmatched: Forgotten,
 }
 
 /// Number of times that one of the reader's maps was dropped at its limit.
@@ -106,6 +110,7 @@ impl Instance {
             disks,
             devices: devices.to_vec(),
             forgotten: Forgotten::default(),
+            unmatched: Forgotten::default(),
         };
         let filter: Vec<String> = instance
             .disks
@@ -176,6 +181,7 @@ impl Instance {
                 self.disks.clone(),
                 Files::of(&self.devices, self.forgotten.clone()),
                 self.forgotten.clone(),
+                self.unmatched.clone(),
             ),
         })
     }
@@ -188,6 +194,11 @@ impl Instance {
     /// Number of times that the reader dropped one of its maps at the limit.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten.get()
+    }
+
+    /// Number of completions of requests whose issue was not seen.
+    pub(crate) fn unmatched(&self) -> u64 {
+        self.unmatched.get()
     }
 
     /// Number of events that the kernel overwrote or dropped.
@@ -319,7 +330,7 @@ impl Reader {
                         .rposition(|byte| *byte == b'\n')
                         .map_or(0, |at| at + 1);
                     for line in text.drain(..whole).as_slice().split(|byte| *byte == b'\n') {
-                        self.parser.line(&String::from_utf8_lossy(line), &mut chunk);
+                        self.parser.line(line, &mut chunk);
                     }
                     if chunks.send(chunk).is_err() {
                         return Ok(());

@@ -1,5 +1,6 @@
 //! Turns lines of the instance into the records that the programs would send.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 
@@ -8,6 +9,7 @@ use results::block_trace::{Operation, RequestFlags};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::files::{self, Files, Moment, Told};
+use super::under_way::UnderWays;
 use super::{EVENTS, Forgotten};
 use crate::block::chunk::Chunk;
 use crate::block::joiner::low_half;
@@ -55,24 +57,24 @@ pub(crate) fn flag_bits() -> FlagBits {
     FlagBits::from_members(BITS.into_iter())
 }
 
-/// A request between insert and completion.
-#[derive(Debug, Default)]
-struct UnderWay {
-    inserted: u64,
-    issued: u64,
-    in_flight: u32,
+/// The thread of a line, and the line's time.
+#[derive(Clone, Copy, Debug)]
+struct Who<'line> {
+    name: &'line [u8],
+    tid: u32,
+    time: u64,
 }
 
 /// Converts lines to records.
 #[derive(Debug)]
 pub(super) struct Parser {
     disks: HashMap<u32, u32>,
-    /// By disk, operation and first sector.
-    under_way: HashMap<(u32, u32, u64), UnderWay>,
-    in_flight: HashMap<u32, u32>,
+    under_way: UnderWays,
     known: HashMap<u32, (u32, bool)>,
     files: Files,
     forgotten: Forgotten,
+    /// Completions of requests whose issue was not seen.
+    unmatched: Forgotten,
     bits: FlagBits,
     bios: u64,
     /// Time of the last event.
@@ -80,33 +82,48 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    pub(super) fn new(disks: HashMap<u32, u32>, files: Files, forgotten: Forgotten) -> Self {
+    pub(super) fn new(
+        disks: HashMap<u32, u32>,
+        files: Files,
+        forgotten: Forgotten,
+        unmatched: Forgotten,
+    ) -> Self {
         Self {
             disks,
-            under_way: HashMap::new(),
-            in_flight: HashMap::new(),
+            under_way: UnderWays::default(),
             known: HashMap::new(),
             files,
             forgotten,
+            unmatched,
             bits: flag_bits(),
             bios: 0,
             time: 0,
         }
     }
 
-    pub(super) fn line(&mut self, text: &str, chunk: &mut Chunk) {
-        let Some((line, event, fields)) = split(text) else {
-            if lost_events(text).is_some() {
+    /// Takes a line. Bytes that are no UTF-8 can be only in the name of its process.
+    pub(super) fn line(&mut self, raw: &[u8], chunk: &mut Chunk) {
+        let text = same_length(raw);
+        let Some((line, event, fields)) = split(&text) else {
+            if lost_events(&text).is_some() {
+                // Requests that seem to be under way may have completed.
+                self.under_way.clear();
                 let mut record = LostRecord::new_zeroed();
                 (record.kind, record.time) = (KIND_LOST, self.time);
                 chunk.push(record.as_bytes());
             }
             return;
         };
+        let start = line.name.as_ptr().addr() - text.as_ptr().addr();
+        let who = Who {
+            name: &raw[start..start + line.name.len()],
+            tid: line.tid,
+            time: line.time_ns,
+        };
         let time = line.time_ns;
         self.time = time;
         if !EVENTS.contains(&event) {
-            return self.file_event(line, event, fields, chunk);
+            return self.file_event(who, event, fields, chunk);
         }
         let Some(fields) = BlockFields::read(fields) else {
             return;
@@ -123,13 +140,13 @@ impl Parser {
         let word = self.bits.word(fields.operation, fields.flags);
         let bytes = u32::try_from(fields.bytes).unwrap_or(u32::MAX / 512 * 512);
         let is_error = event.ends_with("_complete") && fields.status.is_some_and(|status| status != 0);
-        let key = (disk, word & 0xFF, sector);
-        if self.under_way.len() >= MAX_UNDER_WAY {
+        let place = (disk, word & 0xFF, sector);
+        if self.under_way.count >= MAX_UNDER_WAY {
             self.under_way.clear();
             self.forgotten.count();
         }
         match event {
-            "block_bio_queue" => self.bio(line, &fields, disk, chunk),
+            "block_bio_queue" => self.bio(who, &fields, disk, chunk),
             // Refused: it has no request. Devices without requests complete all their bios here.
             "block_bio_complete" if is_error => {
                 let mut record = BioDoneRecord::new_zeroed();
@@ -142,21 +159,17 @@ impl Parser {
                 record.status = IO_ERROR;
                 chunk.push(record.as_bytes());
             }
-            "block_rq_insert" => self.under_way.entry(key).or_default().inserted = time,
-            "block_rq_issue" => {
-                let count = self.in_flight.entry(disk).or_default();
-                *count += 1;
-                let request = self.under_way.entry(key).or_default();
-                request.issued = time;
-                request.in_flight = *count;
-            }
+            "block_rq_insert" => self.under_way.inserted(place, time),
+            "block_rq_issue" => self.under_way.issued(place, time),
+            "block_rq_requeue" => self.under_way.requeued(place),
             "block_rq_complete" => {
-                // Not issued: in flight before the trace, or an empty flush that another request answered.
-                let Some(request) = self.under_way.remove(&key).filter(|request| request.issued != 0) else {
+                let Some(request) = self.under_way.completed(place) else {
+                    // An empty flush is answered by another request.
+                    if bytes > 0 {
+                        self.unmatched.count();
+                    }
                     return;
                 };
-                let count = self.in_flight.entry(disk).or_default();
-                *count = count.saturating_sub(1);
                 let mut record = RequestRecord::new_zeroed();
                 record.kind = KIND_REQUEST;
                 record.device = disk;
@@ -176,12 +189,12 @@ impl Parser {
         }
     }
 
-    fn file_event(&mut self, line: Line<'_>, event: &str, fields: &str, chunk: &mut Chunk) {
+    fn file_event(&mut self, who: Who<'_>, event: &str, fields: &str, chunk: &mut Chunk) {
         let (known, forgotten) = (&mut self.known, &self.forgotten);
         let mut moment = || {
-            let (process, by_kernel) = process((&mut *known, forgotten), line, chunk);
+            let (process, by_kernel) = process((&mut *known, forgotten), who, chunk);
             Moment {
-                time: line.time_ns,
+                time: who.time,
                 process,
                 by_kernel,
             }
@@ -195,13 +208,13 @@ impl Parser {
         }
     }
 
-    fn bio(&mut self, line: Line<'_>, fields: &BlockFields, disk: u32, chunk: &mut Chunk) {
-        let (submitter, by_kernel) = process((&mut self.known, &self.forgotten), line, chunk);
+    fn bio(&mut self, who: Who<'_>, fields: &BlockFields, disk: u32, chunk: &mut Chunk) {
+        let (submitter, by_kernel) = process((&mut self.known, &self.forgotten), who, chunk);
         self.bios += 1;
         let mut record = BioRecord::new_zeroed();
         record.kind = KIND_BIO;
         record.device = disk;
-        record.time = line.time_ns;
+        record.time = who.time;
         record.bio = self.bios;
         record.sector = fields.sector;
         record.bytes = u32::try_from(fields.bytes).unwrap_or(u32::MAX / 512 * 512);
@@ -250,17 +263,17 @@ impl Parser {
 /// Returns the process of a line, and whether it is a kernel thread; reports its name if it is new.
 fn process(
     (known, forgotten): (&mut HashMap<u32, (u32, bool)>, &Forgotten),
-    line: Line<'_>,
+    who: Who<'_>,
     chunk: &mut Chunk,
 ) -> (ProcessReference, bool) {
     let mut name = [0; 16];
-    let length = line.name.len().min(15);
-    name[..length].copy_from_slice(&line.name.as_bytes()[..length]);
+    let length = who.name.len().min(15);
+    name[..length].copy_from_slice(&who.name[..length]);
     if known.len() >= MAX_THREADS {
         known.clear();
         forgotten.count();
     }
-    let (tgid, by_kernel) = *known.entry(line.tid).or_insert_with(|| look_up(line.tid));
+    let (tgid, by_kernel) = *known.entry(who.tid).or_insert_with(|| look_up(who.tid));
     let mix = name.chunks_exact(8).fold(0_u64, |mix, part| {
         let word = part.try_into().map_or(0, u64::from_ne_bytes);
         mix.rotate_left(7) ^ word
@@ -273,7 +286,7 @@ fn process(
     chunk.push(process.as_bytes());
     let reference = ProcessReference {
         tgid,
-        tid: line.tid,
+        tid: who.tid,
         name: mix,
     };
     (reference, by_kernel)
@@ -299,6 +312,19 @@ fn is_kernel_thread(stat: &[u8]) -> bool {
         .nth(6)
         .and_then(|flags| flags.parse::<u64>().ok());
     flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
+}
+
+/// Text of a line, in which each byte that is no UTF-8 is another one: names keep their places.
+fn same_length(line: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(line) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(line.len());
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    Cow::Owned(text)
 }
 
 /// A line of one of the events, with the event's name and fields.
@@ -358,5 +384,87 @@ mod tests {
             stat("a) S 1 1 1 0 -1 69238880 (", 4_194_304).as_bytes()
         ));
         assert!(!is_kernel_thread(b""));
+    }
+
+    /// The records of these lines that tell requests, and the parser.
+    fn requests(lines: &[&str]) -> (Vec<RequestRecord>, Parser) {
+        let disk = 7 << 20;
+        let mut parser = Parser::new(
+            HashMap::from([(disk, disk)]),
+            Files::default(),
+            Forgotten::default(),
+            Forgotten::default(),
+        );
+        let mut chunk = Chunk::default();
+        for (number, line) in lines.iter().enumerate() {
+            let text = format!("    dd-77 [000] ..... 1.{number:06}: block_{line}");
+            parser.line(text.as_bytes(), &mut chunk);
+        }
+        let read = |bytes| match record::Record::read(bytes) {
+            Some(record::Record::Request(request)) => Some(request),
+            _ => None,
+        };
+        (chunk.records().filter_map(read).collect(), parser)
+    }
+
+    #[test]
+    fn requests_at_one_place_are_told_apart() {
+        let issue = "rq_issue: 7,0 R 4096 () 8 + 8 none,0,0 [dd]";
+        let complete = "rq_complete: 7,0 R () 8 + 8 none,0,0 [0]";
+        let (told, parser) = requests(&[issue, issue, complete, issue, complete, complete, complete]);
+        let times: Vec<(u64, u64, u32)> = told
+            .iter()
+            .map(|one| {
+                (
+                    (one.issued - 1_000_000_000) / 1000,
+                    (one.completed - 1_000_000_000) / 1000,
+                    one.in_flight,
+                )
+            })
+            .collect();
+        assert_eq!(times, [(0, 2, 1), (1, 4, 2), (3, 5, 2)]);
+        assert_eq!((parser.unmatched.get(), parser.under_way.count), (1, 0));
+        assert!(parser.under_way.at.is_empty());
+    }
+
+    #[test]
+    fn a_request_that_the_device_had_no_room_for_is_one() {
+        let insert = "rq_insert: 7,0 R 4096 () 8 + 8 none,0,0 [dd]";
+        let issue = "rq_issue: 7,0 R 4096 () 8 + 8 none,0,0 [dd]";
+        let requeue = "rq_requeue: 7,0 R () 8 + 8 none,0,0 [0]";
+        let complete = "rq_complete: 7,0 R () 8 + 8 none,0,0 [0]";
+        let (told, parser) = requests(&[insert, issue, requeue, issue, complete]);
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].inserted, told[0].issued), (1_000_000_000, 1_000_003_000));
+        assert_eq!((told[0].in_flight, parser.under_way.count), (1, 0));
+    }
+
+    #[test]
+    fn after_a_loss_no_request_from_before_completes() {
+        let issue = "rq_issue: 7,0 R 4096 () 8 + 8 none,0,0 [dd]";
+        let complete = "rq_complete: 7,0 R () 8 + 8 none,0,0 [0]";
+        let (_, mut parser) = requests(&[issue, issue]);
+        parser.line(b"CPU:0 [LOST 17 EVENTS]", &mut Chunk::default());
+        assert_eq!(parser.under_way.count, 0);
+        let (told, _) = requests(&[issue, complete]);
+        assert_eq!(told[0].in_flight, 1);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_keeps_its_bytes() {
+        let (_, mut parser) = requests(&[]);
+        let mut chunk = Chunk::default();
+        parser.line(
+            b" a\xFF-\xC3b-77 [000] ..... 1.000000: block_bio_queue: 7,0 R 8 + 8 [a]",
+            &mut chunk,
+        );
+        let names: Vec<[u8; 16]> = chunk
+            .records()
+            .filter_map(|bytes| match record::Record::read(bytes) {
+                Some(record::Record::Process(process)) => Some(process.comm),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(names, [*b"a\xFF-\xC3b\0\0\0\0\0\0\0\0\0\0\0"]);
     }
 }
