@@ -95,17 +95,19 @@ extract() {
     make_ubi "$work/volume" "$work/ubi"
     hashes "$work/tree" >"$work/expected"
     for round in $(seq "$rounds"); do
-        rm -rf "$work/out" "$work/unpacked" "$work/peer"
-        ours+=("$(took "$TIDEGATE" ubifs extract "$work/ubi" -o "$work/out")")
-        unpack+=("$(took "$TIDEGATE" unpack "$work/ubi" -o "$work/unpacked")")
-        theirs+=("$(took "$venv/bin/ubireader_extract_files" -o "$work/peer" "$work/ubi")")
+        # New folders, and the old ones stay until the end: ext4 passes over inodes that were deleted within the last five
+        # minutes, one by one for each new file, so the first sample after a removal would pay for it.
+        ours+=("$(took "$TIDEGATE" ubifs extract "$work/ubi" -o "$work/out-$round")")
+        unpack+=("$(took "$TIDEGATE" unpack "$work/ubi" -o "$work/unpacked-$round")")
+        theirs+=("$(took "$venv/bin/ubireader_extract_files" -o "$work/peer-$round" "$work/ubi")")
     done
+    mv "$work/out-$rounds" "$work/out"; mv "$work/unpacked-$rounds" "$work/unpacked"; mv "$work/peer-$rounds" "$work/peer"
     hashes "$work/out" | cmp - "$work/expected" || { echo "the files extracted by tidegate differ from the originals"; exit 2; }
     hashes "$(find "$work/unpacked" -mindepth 2 -maxdepth 2 -type d | head -1)" | cmp - "$work/expected" ||
         { echo "the files unpacked by tidegate differ from the originals"; exit 2; }
     from=$(find "$work/peer" -mindepth 2 -maxdepth 2 -type d | head -1)
     hashes "$from" | cmp - "$work/expected" || echo "the files extracted by ubi_reader differ from the originals"
-    rm -rf "$work/out" "$work/unpacked" "$work/peer" "$work/tree"/* "$work/volume" "$work/ubi"
+    rm -rf "$work"/{out,unpacked,peer}{,-*} "$work/tree"/* "$work/volume" "$work/ubi"
     echo "extract, us: tidegate ubifs extract ${ours[*]}"
     echo "extract, us: tidegate unpack ${unpack[*]}"
     echo "extract, us: ubi_reader $ubi_reader_version ${theirs[*]}"

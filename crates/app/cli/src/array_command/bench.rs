@@ -1,16 +1,55 @@
 //! `tidegate array bench`: a table of throughput, relative to one device and to the physical limit.
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
+use chipbench::array_table::{self, Record, Row};
+use chipbench::array_throughput::{self, Cell, Measured};
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use nand::{Preset, Timing};
+use nand::Preset;
 use programs::command_line::one_of;
-use serde_json::json;
 
-use super::measure::{Cell, Design, Measured, Time, limit_ns};
 use crate::Finding;
 use crate::output::print_line;
-use crate::quantity::{parse_bytes, show_bytes};
+use crate::quantity::parse_bytes;
+
+/// The array's design (seeds/001 section 3.1), with or without parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Design {
+    /// Virtual UBI: a volume of volumes (figure 3)
+    Hierarchy,
+    /// Virtual UBI with rotating parity; 3 devices or more
+    Parity,
+    /// MTD proxy: a chip of chips, under an ordinary UBI (figure 2)
+    Proxy,
+}
+
+/// The clock to measure by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Time {
+    /// Exact, and the same on every machine
+    Virtual,
+    /// This machine's clock, with one thread per device
+    Real,
+}
+
+impl Design {
+    const fn measured(self) -> array_throughput::Design {
+        match self {
+            Self::Hierarchy => array_throughput::Design::Hierarchy,
+            Self::Parity => array_throughput::Design::Parity,
+            Self::Proxy => array_throughput::Design::Proxy,
+        }
+    }
+}
+
+impl Time {
+    const fn measured(self) -> array_throughput::Time {
+        match self {
+            Self::Virtual => array_throughput::Time::Virtual,
+            Self::Real => array_throughput::Time::Real,
+        }
+    }
+}
 
 /// Arguments of `tidegate array bench`.
 #[derive(Debug, Args)]
@@ -36,33 +75,6 @@ pub struct ArrayBenchArguments {
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
-}
-
-/// Size of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Record {
-    Bytes(u64),
-    Rows(u64),
-}
-
-impl Record {
-    /// Record size in bytes. With parity the minimum write is a row, so it is a multiple of the row size.
-    fn bytes(self, cell: &Cell) -> u64 {
-        let page = u64::from(cell.preset.model().geometry.page_bytes());
-        let row = u64::from(cell.data_devices()) * page;
-        match self {
-            Self::Bytes(bytes) if cell.has_parity() => bytes.next_multiple_of(row),
-            Self::Bytes(bytes) => bytes,
-            Self::Rows(rows) => rows * row,
-        }
-    }
-
-    fn show(self) -> String {
-        match self {
-            Self::Bytes(bytes) => show_bytes(bytes),
-            Self::Rows(rows) => format!("{rows} rows"),
-        }
-    }
 }
 
 fn parse_record(text: &str) -> Result<Record, String> {
@@ -111,7 +123,13 @@ pub fn run(arguments: &ArrayBenchArguments) -> Result<Finding> {
         true => rows
             .iter()
             .try_for_each(|row| print_line(&row.json().to_string()).map(|_| ()))?,
-        false => print_table(&rows)?,
+        false => {
+            print_line(array_table::HEADER)?;
+            for row in &rows {
+                print_line(&row.text())?;
+            }
+            print_line(array_table::FOOTER)?;
+        }
     }
     Ok(Finding::Nothing)
 }
@@ -139,8 +157,8 @@ fn plan(arguments: &ArrayBenchArguments) -> Result<Vec<(Cell, Record)>> {
                         let mut cell = Cell {
                             preset: *preset,
                             devices: *count,
-                            design: *design,
-                            time: *time,
+                            design: design.measured(),
+                            time: time.measured(),
                             record_bytes: 0,
                             total_bytes: 0,
                         };
@@ -162,109 +180,4 @@ fn plan(arguments: &ArrayBenchArguments) -> Result<Vec<(Cell, Record)>> {
         }
     }
     Ok(cells)
-}
-
-struct Row {
-    cell: Cell,
-    record: Record,
-    measured: Measured,
-    base: Measured,
-}
-
-/// Results of one direction, write or read.
-struct Figures {
-    bytes_per_s: f64,
-    to_one: f64,
-    to_limit: f64,
-}
-
-impl Row {
-    fn figures(
-        &self,
-        devices: u32,
-        time: fn(&Measured) -> u64,
-        cells: fn(&Timing) -> media::Nanos,
-    ) -> Figures {
-        let rate = |measured: &Measured| rate(measured.bytes, time(measured));
-        let timing = self.cell.preset.model().timing;
-        let limit = limit_ns(self.cell.preset, devices, self.measured.bytes, cells(&timing));
-        let limit = self::rate(self.measured.bytes, limit);
-        let own = rate(&self.measured);
-        Figures {
-            bytes_per_s: own,
-            to_one: own / rate(&self.base),
-            to_limit: own / limit,
-        }
-    }
-
-    fn both(&self) -> (Figures, Figures) {
-        (
-            self.figures(
-                self.cell.data_devices(),
-                |measured| measured.write_ns,
-                |timing| timing.program_page,
-            ),
-            self.figures(
-                self.cell.devices,
-                |measured| measured.read_ns,
-                |timing| timing.read_page,
-            ),
-        )
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let (write, read) = self.both();
-        json!({
-            "time": name(&self.cell.time), "mode": name(&self.cell.design),
-            "cells": self.cell.preset.name(), "devices": self.cell.devices,
-            "record_bytes": self.cell.record_bytes, "bytes": self.measured.bytes,
-            "write_ns": self.measured.write_ns, "read_ns": self.measured.read_ns,
-            "write_bytes_per_s": write.bytes_per_s, "read_bytes_per_s": read.bytes_per_s,
-            "write_to_one_device": write.to_one, "read_to_one_device": read.to_one,
-            "write_to_limit": write.to_limit, "read_to_limit": read.to_limit,
-        })
-    }
-}
-
-/// Bytes per second; infinite for chips that take no time.
-fn rate(bytes: u64, nanos: u64) -> f64 {
-    let exact = |number: u64| results::nearest_f64(number);
-    exact(bytes) * 1e9 / exact(nanos)
-}
-
-fn name<T: clap::ValueEnum>(value: &T) -> String {
-    value
-        .to_possible_value()
-        .map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-fn print_table(rows: &[Row]) -> Result<()> {
-    print_line(
-        "time     mode       cells       record     devices   write MB/s  x one  of limit    read MB/s  x one  of limit",
-    )?;
-    for row in rows {
-        let (write, read) = row.both();
-        let figures = |figures: &Figures| {
-            let megabytes = figures.bytes_per_s / 1e6;
-            format!(
-                "{megabytes:>12.2} {:>6.2} {:>9.3}",
-                figures.to_one, figures.to_limit
-            )
-        };
-        print_line(&format!(
-            "{:<8} {:<10} {:<11} {:<10} {:>7} {} {}",
-            name(&row.cell.time),
-            name(&row.cell.design),
-            row.cell.preset.name(),
-            row.record.show(),
-            row.cell.devices,
-            figures(&write),
-            figures(&read)
-        ))?;
-    }
-    print_line(
-        "The limit: devices x page bytes / (transfer + tPROG or tR), of writes with parity without one of the devices. A record in rows grows\n\
-         with the devices; with parity every record is rounded up to whole rows, and fewer than 3 devices have none.",
-    )?;
-    Ok(())
 }

@@ -2,7 +2,6 @@
 
 mod adopt;
 mod bench;
-mod measure;
 mod rebuild;
 
 use anyhow::Result;
@@ -10,7 +9,6 @@ use clap::Subcommand;
 
 use self::adopt::AdoptArguments;
 use self::bench::ArrayBenchArguments;
-pub use self::measure::{format_options, limit_ns};
 use self::rebuild::RebuildArguments;
 use crate::Finding;
 

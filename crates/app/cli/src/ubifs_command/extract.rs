@@ -1,25 +1,24 @@
 //! `tidegate ubifs extract` and `cat`.
 
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use extract::content::{Run, RunReader};
+use extract::folder::{self, Rules};
+use extract::walk::{Visited, resolve};
+use extract::{Budget, ExtractError, Losses, Progress, Watch, tar_archive};
 use indicatif::{ProgressBar, ProgressStyle};
 use programs::stop_on_signals;
 use results::shown;
 use serde_json::json;
 use ubifs::format::EntryKind;
 
-use super::Losses;
-use super::content::{Run, RunReader};
-use super::folder::{self, Rules};
+use super::finding;
 use super::source::SourceArguments;
-use super::tar_archive;
-use super::walk::{Visited, resolve};
 use crate::Finding;
-use crate::output::{Printed, print_bytes, print_error, print_line, refuse_input_as_output};
+use crate::output::{Printed, print_bytes, print_error, print_line, refuse_input_as_output, to_output};
 use crate::quantity::{about_bytes, parse_bytes};
 
 /// Bytes that are extracted at most, unless `--max-size` says otherwise.
@@ -88,120 +87,40 @@ pub struct CatArguments {
     pub path: String,
 }
 
-/// Remaining bytes and files of an extraction, and whether it was stopped.
-pub struct Budget {
-    bytes: AtomicU64,
-    files: AtomicU64,
-    files_max: u64,
-    stop: Arc<AtomicBool>,
-}
+/// A spinner on a terminal, with the number of files.
+struct Spinner(ProgressBar);
 
-impl Budget {
-    /// A budget of bytes and files; `stop` is set by signals.
-    pub fn new(bytes: u64, files: u64, stop: Arc<AtomicBool>) -> Self {
-        Self {
-            bytes: AtomicU64::new(bytes),
-            files: AtomicU64::new(files),
-            files_max: files,
-            stop,
+impl Watch for Spinner {
+    fn visit(&mut self, visited: &Visited) {
+        self.0.inc(1);
+        if !self.0.is_hidden() {
+            self.0.set_message(shown::name(&visited.path));
         }
     }
 
-    /// Whether a signal asks for the end.
-    pub fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Reserves the bytes of a file's content; holes cost nothing.
-    ///
-    /// # Errors
-    ///
-    /// Fails if fewer bytes are left; the caller skips the file.
-    pub fn take_bytes(&self, bytes: u64) -> Result<()> {
-        let taken = self
-            .bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(bytes)
-            });
-        match taken {
-            Ok(_) => Ok(()),
-            Err(left) => bail!("its {bytes} bytes are left out: --max-size leaves {left}"),
-        }
-    }
-
-    /// Reserves a file or folder; returns `false` at the limit.
-    pub fn take_file(&self) -> bool {
-        let taken = self
-            .files
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        taken.is_ok()
-    }
-
-    /// The message for the first file beyond the limit.
-    pub fn too_many_files(&self) -> String {
-        format!(
-            "this and all that follows is left out: --max-files is {}",
-            self.files_max
-        )
+    fn finish(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 
-/// Progress of a copy, with a spinner on a terminal. The numbers are those of files that were written.
-pub struct Progress {
-    bar: ProgressBar,
-    /// Number of directories.
-    pub directories: u64,
-    /// Number of regular files, one for each name.
-    pub files: u64,
-    /// Number of all others.
-    pub others: u64,
-    /// Sum of the sizes of regular files, bytes.
-    pub bytes: u64,
+/// Starts a spinner.
+pub fn spinner() -> Box<dyn Watch> {
+    let style = ProgressStyle::with_template("{spinner} {pos} files, {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
+    Box::new(Spinner(ProgressBar::new_spinner().with_style(style)))
 }
 
-impl Progress {
-    /// Starts at nothing.
-    pub fn new() -> Self {
-        let style = ProgressStyle::with_template("{spinner} {pos} files, {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        Self {
-            bar: ProgressBar::new_spinner().with_style(style),
-            directories: 0,
-            files: 0,
-            others: 0,
-            bytes: 0,
-        }
-    }
-
-    /// Removes the spinner.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
-
-    /// Shows a visited file.
-    pub fn visit(&self, visited: &Visited) {
-        self.bar.inc(1);
-        if !self.bar.is_hidden() {
-            self.bar.set_message(shown::name(&visited.path));
-        }
-    }
-
-    /// Counts a file that was written; `bytes` is its size.
-    pub fn count(&mut self, kind: Option<EntryKind>, bytes: u64) {
-        match kind {
-            Some(EntryKind::Directory) => self.directories += 1,
-            Some(EntryKind::File) => {
-                self.files += 1;
-                self.bytes = self.bytes.saturating_add(bytes);
-            }
-            _ => self.others += 1,
-        }
-    }
+/// The result of writing an archive; a pipe closed by its reader must be seen as such by `to_output`.
+pub fn archived<T>(written: Result<T, ExtractError>) -> Result<T> {
+    written.map_err(|error| match error.host().map(io::Error::kind) {
+        Some(kind @ ErrorKind::BrokenPipe) => io::Error::from(kind).into(),
+        _ => error.into(),
+    })
 }
 
 /// Runs `cat`. Lost blocks are printed as zeros.
 pub fn cat(arguments: &CatArguments) -> Result<Finding> {
-    let mut losses = Losses::default();
+    let mut losses = Losses::new(print_error);
     let ubifs = arguments.source.open(&mut losses)?;
     let named = resolve(&ubifs, &arguments.path)?;
     let mut lost = Vec::new();
@@ -232,7 +151,7 @@ pub fn cat(arguments: &CatArguments) -> Result<Finding> {
     for finding in &reader.lost {
         losses.tell(arguments.path.as_bytes(), finding);
     }
-    Ok(losses.result())
+    Ok(finding(&losses))
 }
 
 /// Runs `tar`: `extract --tar`.
@@ -254,7 +173,7 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     if arguments.output.is_none() && arguments.tar.is_none() {
         bail!("name the target with -o DIRECTORY or --tar FILE");
     }
-    let mut losses = Losses::default();
+    let mut losses = Losses::new(print_error);
     if arguments.json && arguments.tar.as_ref().is_some_and(|tar| tar.as_os_str() == "-") {
         bail!("--json with --tar -: both would go to standard output");
     }
@@ -268,7 +187,7 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
     }
     let ubifs = arguments.source.open(&mut losses)?;
     let start = resolve(&ubifs, &arguments.path)?;
-    let mut progress = Progress::new();
+    let mut progress = Progress::new(spinner());
     let budget = Budget::new(arguments.max_size, arguments.max_files, stop_on_signals()?);
     match (&arguments.output, &arguments.tar) {
         (Some(root), _) => {
@@ -279,15 +198,24 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
             folder::extract(&ubifs, start, root, rules, &budget, &mut losses, &mut progress)?;
         }
         (None, Some(archive)) => {
-            tar_archive::write(&ubifs, start, archive, &budget, &mut losses, &mut progress)?;
+            to_output(archive, &mut |out| {
+                archived(tar_archive::write(
+                    &ubifs,
+                    start,
+                    out,
+                    &budget,
+                    &mut losses,
+                    &mut progress,
+                ))
+            })?;
         }
         (None, None) => bail!("name the target with -o DIRECTORY or --tar FILE"),
     }
-    progress.bar.finish_and_clear();
+    progress.finish();
     if arguments.json {
         let document = json!({
             "directories": progress.directories, "files": progress.files, "others": progress.others,
-            "bytes": progress.bytes, "losses": losses.count, "lost": losses.lines, "complete": !budget.is_stopped(),
+            "bytes": progress.bytes, "losses": losses.count(), "lost": losses.lines(), "complete": !budget.is_stopped(),
         });
         print_line(&document.to_string())?;
     } else if let Some(target) = arguments.output.as_ref().or(arguments.tar.as_ref())
@@ -307,5 +235,5 @@ pub fn run(arguments: &ExtractArguments) -> Result<Finding> {
         ));
         return Ok(Finding::Something);
     }
-    Ok(losses.result())
+    Ok(finding(&losses))
 }

@@ -18,7 +18,6 @@ use ubifs::mkfs::{
     apply_device_table, make, tree_of_folder,
 };
 
-use super::info::uuid_text;
 use super::source::choose_volume;
 use crate::output::{print_line, to_file};
 use crate::quantity::parse_bytes;
@@ -165,7 +164,7 @@ pub fn run(arguments: &MkfsArguments) -> Result<()> {
     };
     progress.finish_and_clear();
     if arguments.json {
-        let uuid = uuid_text(&report.uuid);
+        let uuid = extract::texts::uuid(&report.uuid);
         let document = json!({
             "lebs": report.lebs, "lebs_written": report.lebs_written_end, "inodes": report.inodes,
             "content_bytes": report.content_bytes, "stored_bytes": report.stored_bytes,

@@ -190,7 +190,7 @@ fn serve(plan: &Plan, announce: &mut dyn FnMut(Report) -> Result<()>) -> Result<
     let opened = Instant::now();
     let mut findings: Vec<String> = ubifs.findings().iter().map(ToString::to_string).collect();
     if !findings.is_empty() && !plan.source.salvage {
-        findings.push(salvage::HINT.to_owned());
+        findings.push(extract::SALVAGE_HINT.to_owned());
     }
     let doubts = doubts(&ubifs);
     let doubted = doubts.len();

@@ -4,21 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use extract::texts::timestamp;
+use extract::walk::{Next, root, walk};
+use extract::{Losses, guess_lines};
 use results::shown;
 use ubi::Volume;
 use ubifs::Ubifs;
-use ubifs::format::{EntryKind, InodeNumber, ROOT_INODE};
+use ubifs::format::{EntryKind, InodeNumber};
 use ubifs::salvage::{DeletedFile, Salvage, SalvageOptions};
 
-use super::Losses;
-use super::list::timestamp;
+use super::finding;
 use super::source::{Devices, SourceArguments};
-use super::walk::{Named, Next, walk};
 use crate::Finding;
-use crate::output::{Printed, print_line};
-
-/// The hint after losses of a normal reading.
-pub const HINT: &str = "--salvage may get more: it reads all nodes that a scan of the volume finds";
+use crate::output::{Printed, print_error, print_line};
 
 fn scan(source: &SourceArguments, volume: Arc<dyn Volume>) -> Salvage {
     let options = SalvageOptions {
@@ -48,18 +46,6 @@ pub fn of_volume(source: &SourceArguments, volume: Arc<dyn Volume>) -> Result<(U
     Ok((salvage.into_tree(Vec::new()), guesses))
 }
 
-/// A line for each guess.
-pub fn guess_lines(salvage: &Salvage) -> Vec<String> {
-    let mut guesses: Vec<String> = salvage.guesses().iter().map(ToString::to_string).collect();
-    if salvage.further_guesses() > 0 {
-        guesses.push(format!(
-            "{} more guesses are not listed",
-            salvage.further_guesses()
-        ));
-    }
-    guesses
-}
-
 /// Opens the file system of a source. Losses and guesses go to `losses`.
 pub fn open(source: &SourceArguments, losses: &mut Losses) -> Result<Ubifs> {
     let volume = volume(source, losses)?;
@@ -76,23 +62,17 @@ pub fn open(source: &SourceArguments, losses: &mut Losses) -> Result<Ubifs> {
 
 /// Runs `ls --deleted`: a line for each deleted file, with the time of its deletion, its size, and how much is left.
 pub fn list_deleted(source: &SourceArguments) -> Result<Finding> {
-    let mut losses = Losses {
-        is_salvaged: true,
-        ..Losses::default()
-    };
+    let mut losses = Losses::new(print_error);
+    losses.is_salvaged = true;
     let salvage = scan(source, volume(source, &mut losses)?);
     let files = salvage.deleted().to_vec();
     let tree = salvage
         .into_deleted_tree(source.master_keys()?)
         .context("deleted files were not collected")?;
     let mut paths: HashMap<InodeNumber, Vec<u8>> = HashMap::new();
-    let root = Named {
-        inode: ROOT_INODE,
-        kind: Some(EntryKind::Directory),
-    };
-    walk(&tree, root, &mut losses, &mut |visited, _| {
+    walk(&tree, root(), &mut losses, &mut |visited, _| {
         paths.insert(visited.number, visited.path.clone());
-        Ok(Next::Below)
+        anyhow::Ok(Next::Below)
     })?;
     let mut lines: Vec<(&[u8], &DeletedFile)> = files
         .iter()
@@ -104,7 +84,7 @@ pub fn list_deleted(source: &SourceArguments) -> Result<Finding> {
             break;
         }
     }
-    Ok(losses.result())
+    Ok(finding(&losses))
 }
 
 fn line(path: &[u8], file: &DeletedFile) -> String {

@@ -12,13 +12,14 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, bail};
 use array::{Array, ArrayError, MemberIdentity, RebuildStep};
 use clap::Args;
+use extract::Losses;
 use nand::MtdNand;
 use serde_json::Value;
 use ubi::{Access, Ubi, Volume, VolumeId, Work};
 use ubifs::format::SuperblockFlags;
 use ubifs::{ImageVolume, MasterKey, OpenError, OpenOptions, RescuedVolume, Ubifs};
 
-use super::{Losses, salvage};
+use super::salvage;
 use crate::output::print_error;
 use crate::quantity::parse_bytes;
 use crate::ubi_command::chip::{Chip, ChipArguments, find_volume, finish, guessed_image};

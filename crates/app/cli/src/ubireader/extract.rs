@@ -7,20 +7,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use extract::dump::names::{Names, harmless};
+use extract::dump::{member, report};
+use extract::folder::{self, Rules};
+use extract::walk::root;
+use extract::{Budget, Losses, Progress};
 use image::{Content, DumpVolume, Partition, Volume};
 use ubi::format::VolumeKind;
 
 use super::{Common, Input, budget, make_folder, open, umask};
 use crate::Finding;
-use crate::output::{print_error, print_line, to_file, with_causes};
-use crate::ubifs_command::Losses;
-use crate::ubifs_command::extract::{Budget, Progress};
-use crate::ubifs_command::folder::{self, Rules};
+use crate::output::{print_error, print_line, to_file};
+use crate::ubifs_command::extract::spinner;
 use crate::ubifs_command::source::KeyFile;
-use crate::ubifs_command::walk::root;
-use crate::unpack::member;
-use crate::unpack::names::{Names, harmless};
-use crate::unpack::report;
 
 /// The folder of all tools without `-o`.
 pub const DEFAULT_FOLDER: &str = "ubifs-root";
@@ -123,7 +122,7 @@ impl Files<'_> {
             self.losses += volume
                 .findings
                 .iter()
-                .map(|finding| report::tell(place, finding))
+                .map(|finding| report::tell(print_error, place, finding))
                 .sum::<u64>();
             if let Some(line) = member::told(volume) {
                 print_error(&format!("{name}: {line}"));
@@ -152,13 +151,13 @@ impl Files<'_> {
         if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
             bail!("Output directory is not empty. {}", folder.display());
         }
-        let mut losses = Losses::below(folder.as_os_str().as_encoded_bytes());
+        let mut losses = Losses::below(print_error, folder.as_os_str().as_encoded_bytes());
         if let Some(ubifs) = open(volume, self.key, &mut losses) {
             if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                 make_folder(parent)?;
             }
             print_line(&format!("Extracting files to: {}", folder.display()))?;
-            let mut progress = Progress::new();
+            let mut progress = Progress::new(spinner());
             let extracted = folder::extract(
                 &ubifs,
                 root(),
@@ -170,7 +169,7 @@ impl Files<'_> {
             );
             progress.finish();
             if let Err(error) = extracted {
-                losses.tell(b"", &with_causes(&error));
+                losses.tell_error(b"", &error);
             }
         }
         self.losses += losses.count();
@@ -201,7 +200,7 @@ fn write_image(volume: &Volume, file: &Path, budget: &Budget) -> Result<u64> {
     Ok(stream
         .findings()
         .iter()
-        .map(|finding| report::tell(place, finding))
+        .map(|finding| report::tell(print_error, place, finding))
         .sum())
 }
 
@@ -235,7 +234,7 @@ pub fn images(arguments: &ImagesArguments) -> Result<Finding> {
             losses += volume
                 .findings
                 .iter()
-                .map(|finding| report::tell(name.as_bytes(), finding))
+                .map(|finding| report::tell(print_error, name.as_bytes(), finding))
                 .sum::<u64>();
             losses += write_image(
                 volume,

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ::extract::dump::report;
+use ::extract::{Budget, Losses};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use image::{BareVolume, Dump, DumpVolume, EccHint, Hints, Part, Partition, Severity, Survey, open_ubifs};
@@ -21,8 +23,7 @@ use ubifs::{OpenOptions, Ubifs};
 
 use crate::Finding;
 use crate::output::{print_error, with_causes};
-use crate::ubifs_command::Losses;
-use crate::ubifs_command::extract::{Budget, EXTRACTED_BYTES_MAX, EXTRACTED_FILES_MAX};
+use crate::ubifs_command::extract::{EXTRACTED_BYTES_MAX, EXTRACTED_FILES_MAX};
 use crate::ubifs_command::source::KeyFile;
 use crate::unpack;
 
@@ -173,7 +174,7 @@ impl Input {
     fn tell(&self) -> u64 {
         let of_partitions = self.partitions().flat_map(|partition| &partition.findings);
         let all = self.survey.findings.iter().chain(of_partitions);
-        all.map(|finding| unpack::report::tell(b"", finding)).sum()
+        all.map(|finding| report::tell(print_error, b"", finding)).sum()
     }
 }
 

@@ -59,6 +59,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("array", &["media", "ubi"]),
     ("ubifs", &["media", "ubi", "vfs"]),
     ("image", &["media", "nand", "ubi", "ubifs"]),
+    (
+        "extract",
+        &["array", "image", "media", "report", "results", "ubi", "ubifs"],
+    ),
+    (
+        "chipbench",
+        &[
+            "array", "bench", "media", "nand", "results", "ubi", "ubifs", "vfs",
+        ],
+    ),
     ("judge", &["results", "runner"]),
     (
         "cli",
@@ -66,8 +76,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "array",
             "bench",
             "buffer",
+            "chipbench",
             "demo",
             "emmc",
+            "extract",
             "fio",
             "formats",
             "fsmap",

@@ -4,8 +4,8 @@
 //! coefficient of the lowest power. Its parity is the remainder of `message * x^(m t)` divided by the generator, the
 //! product of the minimal polynomials of the odd powers 1 to 2t - 1 of the primitive element. Bits in front of the
 //! message that are 0 change nothing: that is the shortening, and messages are filled up with zeros in front to a
-//! multiple of 8 bytes, so that the division takes 8 bytes at a time, by a table for each of their bytes. Of long parities
-//! these tables would leave a processor's first cache, so each half of a byte has one.
+//! multiple of 8 bytes, so that the division takes 8 bytes at a time, by a table for each of their bytes. Tables
+//! of long parities would exceed a processor's first cache, so each half of a byte has one.
 //!
 //! A word with up to t wrong bits is corrected. One with more is recognised unless it lies within t bits of another
 //! code word; for random words that is a fraction of about `(n / 2^m)^t / t!` of n used bits ([`super::Code`]).

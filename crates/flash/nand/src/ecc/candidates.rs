@@ -8,7 +8,7 @@ use super::layout::{Code, Layout};
 use super::spec::{Shape, SpecError};
 use super::table::{FAMILIES, Family, shapes};
 
-/// Where layouts come from.
+/// Source of layouts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin<'a> {
     Family(&'static Family),

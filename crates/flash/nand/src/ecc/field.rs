@@ -52,7 +52,7 @@ impl Field {
     pub(super) fn times_x(&self, element: u16) -> u16 {
         let shifted = u32::from(element) << 1;
         let reduced = shifted ^ if shifted > self.order { self.polynomial } else { 0 };
-        // Of at most 15 bits.
+        // At most 15 bits.
         let [low, high, ..] = reduced.to_le_bytes();
         u16::from_le_bytes([low, high])
     }

@@ -3,7 +3,7 @@
 
 use nand::Preset;
 
-use super::workload::Workload;
+use crate::workload::Workload;
 
 const MIB: u64 = 1 << 20;
 

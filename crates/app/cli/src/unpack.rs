@@ -1,13 +1,6 @@
 //! `tidegate unpack`: everything in a dump of raw flash in one run: all partitions, their volumes, and the files in them.
 //!
-//! The crate `image` finds and reads; this module names, writes and reports. Names come from the dump and are not trusted:
-//! `names.rs` makes harmless ones of them, and all files are made below a descriptor of a new folder.
-
-pub mod member;
-pub mod names;
-pub mod report;
-mod target;
-mod volumes;
+//! The crate `image` finds and reads, and `extract` names, writes and reports.
 
 use std::fs::File;
 use std::iter;
@@ -17,23 +10,20 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use image::{Dump, EccHint, Hints, Part, Survey, unreadable_since};
+use extract::Budget;
+use extract::dump::{Archive, Folder, Unpacking, report};
+use extract::folder::Rules;
+use image::{Dump, EccHint, Hints, Survey};
 use nand::ecc::Choice;
 use programs::stop_on_signals;
-use serde_json::{Value, json};
-use tar::Builder;
+use ubifs::MasterKey;
 
-use self::names::Names;
-use self::target::{Folder, Target};
-use self::volumes::Volumes;
 use crate::Finding;
 use crate::inspect::{Kind, not_understood};
 use crate::output::{print_error, print_line, refuse_input_as_output, to_output};
 use crate::quantity::{parse_bytes, show_bytes};
 use crate::ubi_command::chip::bar;
-use crate::ubifs_command::extract::{Budget, EXTRACTED_FILES_MAX};
-use crate::ubifs_command::folder::Rules;
-use crate::ubifs_command::salvage;
+use crate::ubifs_command::extract::{EXTRACTED_FILES_MAX, archived, spinner};
 use crate::ubifs_command::source::KeyFile;
 
 /// Arguments of `tidegate unpack`.
@@ -152,7 +142,7 @@ impl UnpackArguments {
         if let Some(tar) = &self.tar {
             refuse_input_as_output(&self.dump, tar)?;
         }
-        self.keys.iter().try_for_each(|key| key.read().map(drop))
+        Ok(())
     }
 
     fn hints(&self) -> Result<Hints> {
@@ -226,6 +216,7 @@ pub fn survey(dump: &Arc<Dump>, hints: &Hints) -> Survey {
 /// Runs the command.
 pub fn run(arguments: &UnpackArguments) -> Result<Finding> {
     arguments.check()?;
+    let keys: Vec<MasterKey> = arguments.keys.iter().map(KeyFile::read).collect::<Result<_>>()?;
     let hints = arguments.hints()?;
     let dump = arguments.open()?;
     // Until here nothing was written, so that a signal ends the program at once.
@@ -234,11 +225,15 @@ pub fn run(arguments: &UnpackArguments) -> Result<Finding> {
         return Err(nothing_found(&arguments.dump, &dump, &survey));
     }
     let budget = Budget::new(arguments.max_size, arguments.max_files, stop_on_signals()?);
-    let run = Run {
-        arguments,
+    let unpacking = Unpacking {
         dump: &dump,
         survey: &survey,
+        keys: &keys,
+        salvages: arguments.salvage,
+        lists_deleted: arguments.deleted,
         budget: &budget,
+        tell: print_error,
+        watch: spinner,
     };
     let (report, losses) = match (&arguments.output, &arguments.tar) {
         (Some(root), _) => {
@@ -247,23 +242,23 @@ pub fn run(arguments: &UnpackArguments) -> Result<Finding> {
                 false => Rules::Harmless,
             };
             let mut folder = Folder::create(root, rules)?;
-            let done = run.unpack(Some(&mut folder))?;
+            let done = unpacking.run(Some(&mut folder))?;
             folder.finish(&done.0.to_string())?;
             done
         }
         (None, Some(archive)) => {
             let mut done = None;
             let written = to_output(archive, &mut |out| {
-                let mut target = target::Archive::new(Builder::new(out));
-                let unpacked = run.unpack(Some(&mut target))?;
-                target.finish(&unpacked.0.to_string())?;
+                let mut target = Archive::new(out);
+                let unpacked = archived(unpacking.run(Some(&mut target)))?;
+                archived(target.finish(&unpacked.0.to_string()))?;
                 done = Some(unpacked);
                 Ok(())
             });
             written.with_context(|| format!("{} can't be written", archive.display()))?;
             done.context("the archive was not written")?
         }
-        (None, None) => run.unpack(None)?,
+        (None, None) => unpacking.run(None)?,
     };
     if arguments.json {
         print_line(&report.to_string())?;
@@ -300,70 +295,6 @@ pub fn nothing_found(path: &Path, dump: &Dump, survey: &Survey) -> anyhow::Error
             &[Kind::Ubi, Kind::Nand, Kind::Ubifs],
             error,
         ),
-    }
-}
-
-/// One run of the command.
-struct Run<'a> {
-    arguments: &'a UnpackArguments,
-    dump: &'a Dump,
-    survey: &'a Survey,
-    budget: &'a Budget,
-}
-
-impl Run<'_> {
-    /// Unpacks all parts, or lists them without a target. Returns the report and the number of losses.
-    fn unpack<'d>(&self, mut target: Option<&mut (dyn Target + 'd)>) -> Result<(Value, u64)> {
-        let mut names = Names::default();
-        let mut parts = Vec::new();
-        let (mut losses, mut may_get_more) = (0, false);
-        for finding in &self.survey.findings {
-            losses += report::tell(b"", finding);
-        }
-        for part in &self.survey.parts {
-            let folder = names.unique(&match part {
-                Part::Ubi(partition) => partition.image_sequence.to_string(),
-                Part::Ubifs(bare) => format!("ubifs-{:#x}", bare.offset),
-            });
-            let mut volumes = Volumes {
-                keys: &self.arguments.keys,
-                salvages: self.arguments.salvage,
-                lists_deleted: self.arguments.deleted,
-                budget: self.budget,
-                folder: &folder,
-                names: Names::default(),
-                target: target.as_deref_mut(),
-                losses: 0,
-                may_get_more: false,
-            };
-            parts.push(match part {
-                Part::Ubi(partition) => volumes.partition(partition)?,
-                Part::Ubifs(bare) => volumes.bare(bare)?,
-            });
-            losses += volumes.losses;
-            may_get_more |= volumes.may_get_more;
-        }
-        let late = unreadable_since(self.dump);
-        for finding in &late {
-            losses += report::tell(b"", finding);
-        }
-        if may_get_more {
-            print_error(salvage::HINT);
-        }
-        let areas: Vec<Value> = self.survey.areas.iter().map(report::area).collect();
-        let findings = self.survey.findings.iter().chain(&late);
-        let findings: Vec<Value> = findings.map(report::finding).collect();
-        let report = json!({
-            "dump": &*self.dump.name(),
-            "offset": self.dump.base(),
-            "bytes": self.dump.bytes(),
-            "parts": parts,
-            "areas": areas,
-            "findings": findings,
-            "losses": losses,
-            "complete": losses == 0 && !self.budget.is_stopped(),
-        });
-        Ok((report, losses))
     }
 }
 

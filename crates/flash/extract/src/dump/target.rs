@@ -7,17 +7,18 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tar::Builder;
 use ubifs::Ubifs;
 
-use crate::ubifs_command::Losses;
-use crate::ubifs_command::extract::{Budget, Progress};
-use crate::ubifs_command::folder::{self, Rules};
-use crate::ubifs_command::folder_tree::open_folder;
-use crate::ubifs_command::tar_archive;
-use crate::ubifs_command::walk::root;
+use crate::budget::Budget;
+use crate::error::{Context, Result};
+use crate::folder::{self, Rules};
+use crate::folder_tree::open_folder;
+use crate::losses::Losses;
+use crate::progress::Progress;
+use crate::tar_archive;
+use crate::walk::root;
 
 /// Name of the report.
 const REPORT: &str = "report.json";
@@ -170,9 +171,9 @@ pub struct Archive<'a> {
 
 impl<'a> Archive<'a> {
     /// Begins an archive.
-    pub fn new(builder: Builder<&'a mut dyn Write>) -> Self {
+    pub fn new(out: &'a mut dyn Write) -> Self {
         Self {
-            builder,
+            builder: Builder::new(out),
             parts: Vec::new(),
         }
     }

@@ -1,12 +1,12 @@
 //! The workloads of seeds/001 section 4.3 on one file: records written with `O_SYNC`, and read without a cache.
 
-use anyhow::{Result, ensure};
 use bench::Permutation;
 use media::Nanos;
 use rustix::fs::OFlags;
 use vfs::FileSystem;
 
-use super::simulated_chips::{Mounted, OpenFile, Shape, SimulatedChips};
+use crate::error::{Result, ensure};
+use crate::simulated_chips::{Mounted, OpenFile, Shape, SimulatedChips};
 
 /// The workloads in execution order: each starts from the result of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,7 @@ pub enum Workload {
 }
 
 impl Workload {
+    /// All of them, in their order.
     pub const ALL: [Self; 5] = [
         Self::Write,
         Self::Rewrite,
@@ -43,6 +44,7 @@ impl Workload {
         }
     }
 
+    /// Whether it writes the file.
     pub const fn writes(self) -> bool {
         matches!(self, Self::Write | Self::Rewrite | Self::RandomWrite)
     }
@@ -65,7 +67,7 @@ impl Workload {
 const SEED: u64 = 1;
 
 /// Makes a file system and runs all workloads; returns the time of each. Calls `each` after each workload.
-pub fn run(
+pub(crate) fn run(
     shape: Shape,
     record_bytes: u64,
     total_bytes: u64,
@@ -127,10 +129,9 @@ fn read(
         for place in places {
             file.read(file_system, place * bytes, record)?;
             fill(place, workload.pass(), &mut expected);
-            ensure!(
-                *record == *expected,
-                "record {place} came back with other content"
-            );
+            ensure(*record == *expected, || {
+                format!("record {place} came back with other content")
+            })?;
         }
         Ok(())
     })

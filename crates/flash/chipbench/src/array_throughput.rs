@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
 use array::{Execution, MIN_MEMBERS_WITH_PARITY, MemberIdentity, Proxy, Redundancy};
 use media::{Clock, Leb, Nand, Nanos};
 use nand::{ChipModel, FaultModel, Lateness, Preset, RealClock, RealTime, SimNand};
@@ -14,10 +13,13 @@ use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{Access, AttachOptions, FormatOptions, Layout, NewVolume, SizeInLebs, Ubi, Volume, VolumeId};
 
-use crate::ubi_command::chip::Chip;
+use crate::error::{Context, Result, ensure};
+
+/// A chip of any kind.
+pub(crate) type Chip = Box<dyn Nand>;
 
 /// The array's design (seeds/001 section 3.1), with or without parity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
     /// Virtual UBI: a volume of volumes (figure 3)
     Hierarchy,
@@ -28,7 +30,7 @@ pub enum Design {
 }
 
 /// The clock to measure by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// Exact, and the same on every machine
     Virtual,
@@ -36,22 +38,54 @@ pub enum Time {
     Real,
 }
 
+impl Design {
+    /// Its name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hierarchy => "hierarchy",
+            Self::Parity => "parity",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+impl Time {
+    /// Its name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Real => "real",
+        }
+    }
+}
+
 /// Parameters of one cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
+    /// Kind of chip.
     pub preset: Preset,
+    /// Number of devices.
     pub devices: u32,
+    /// Design of the array.
     pub design: Design,
+    /// The clock.
     pub time: Time,
+    /// Bytes of a record.
     pub record_bytes: u64,
+    /// Bytes written and read.
     pub total_bytes: u64,
 }
 
 /// Result of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
+    /// Bytes written and read.
     pub bytes: u64,
+    /// Duration of the writes.
     pub write_ns: u64,
+    /// Duration of the reads.
     pub read_ns: u64,
 }
 
@@ -175,12 +209,15 @@ impl Cell {
     fn run(&self, volume: &dyn Volume, clock: &Clock) -> Result<Measured> {
         let geometry = volume.geometry();
         let record = usize::try_from(self.record_bytes)?;
-        ensure!(
+        ensure(
             self.record_bytes.is_multiple_of(u64::from(geometry.min_io_bytes)) && record > 0,
-            "records of {} bytes are no whole pages of {} bytes",
-            self.record_bytes,
-            geometry.min_io_bytes
-        );
+            || {
+                format!(
+                    "records of {} bytes are no whole pages of {} bytes",
+                    self.record_bytes, geometry.min_io_bytes
+                )
+            },
+        )?;
         let records = (self.total_bytes / self.record_bytes).max(1);
         let data: Vec<u8> = (0..=250_u8).cycle().take(record).collect();
         let mut out = vec![0; record];
@@ -197,7 +234,9 @@ impl Cell {
                     .try_for_each(|span| Ok(volume.read(span.leb, span.offset, &mut out[span.range])?))
             })?;
             // Not timed: verification is the benchmark's own work.
-            ensure!(out == data, "record {number} came back with other content");
+            ensure(out == data, || {
+                format!("record {number} came back with other content")
+            })?;
         }
         Ok(Measured {
             bytes: records * self.record_bytes,
@@ -225,7 +264,7 @@ pub fn limit_ns(preset: Preset, devices: u32, bytes: u64, cells: Nanos) -> u64 {
 }
 
 /// Options for formatting a chip.
-pub fn format_options(chip: &impl Nand) -> Result<FormatOptions> {
+pub(crate) fn format_options(chip: &impl Nand) -> Result<FormatOptions> {
     Ok(FormatOptions {
         layout: Layout::usual(&chip.geometry())?,
         image_sequence: 1,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
 use image::{
     BareVolume, Content, DumpVolume, Finding, Partition, Severity, Volume, open_ubifs, salvage_ubifs,
 };
@@ -14,15 +13,17 @@ use super::member;
 use super::names::{Names, harmless};
 use super::report;
 use super::target::Target;
-use crate::output::print_error;
-use crate::ubifs_command::Losses;
-use crate::ubifs_command::extract::{Budget, Progress};
-use crate::ubifs_command::salvage::guess_lines;
-use crate::ubifs_command::source::KeyFile;
+use crate::budget::Budget;
+use crate::error::Result;
+use crate::losses::{Losses, Tell, guess_lines};
+use crate::progress::{Progress, Watch};
 
 /// Writes the volumes of one part.
 pub struct Volumes<'a, 't, 'd> {
-    pub keys: &'a [KeyFile],
+    pub tell: Tell,
+    /// Makes an observer of the files of a file system.
+    pub watch: fn() -> Box<dyn Watch>,
+    pub keys: &'a [MasterKey],
     /// File systems are read by all nodes that a scan finds.
     pub salvages: bool,
     /// Deleted files are written, too.
@@ -71,7 +72,7 @@ impl Volumes<'_, '_, '_> {
     /// Unpacks a UBI partition.
     pub fn partition(&mut self, partition: &Partition) -> Result<Value> {
         for finding in &partition.findings {
-            self.losses += report::tell(self.folder.as_bytes(), finding);
+            self.losses += report::tell(self.tell, self.folder.as_bytes(), finding);
         }
         let mut volumes = Vec::new();
         for volume in &partition.volumes {
@@ -102,7 +103,7 @@ impl Volumes<'_, '_, '_> {
         let name = harmless(&volume.name());
         self.note(&volume.findings, &name, &mut done);
         if let Some(line) = member::told(volume) {
-            let mut losses = Losses::below(format!("{}/{name}", self.folder).as_bytes());
+            let mut losses = Losses::below(self.tell, format!("{}/{name}", self.folder).as_bytes());
             losses.tell(b"", &line);
             done.add_losses(&losses);
             if volume.content != Content::Empty {
@@ -138,9 +139,8 @@ impl Volumes<'_, '_, '_> {
             return Ok(Some(String::new()));
         }
         let place = format!("{}/{name}", self.folder);
-        let mut losses = Losses::below(place.as_bytes());
-        let keys: Vec<MasterKey> = self.keys.iter().map(KeyFile::read).collect::<Result<_>>()?;
-        let Some(trees) = self.open(volume, keys, &mut losses) else {
+        let mut losses = Losses::below(self.tell, place.as_bytes());
+        let Some(trees) = self.open(volume, &mut losses) else {
             self.may_get_more |= !self.salvages;
             done.add_losses(&losses);
             return Ok(None);
@@ -149,19 +149,19 @@ impl Volumes<'_, '_, '_> {
             match finding.severity() {
                 Severity::Loss => losses.tell(b"", finding),
                 Severity::Note => {
-                    report::tell(place.as_bytes(), finding);
+                    report::tell(self.tell, place.as_bytes(), finding);
                     done.notes.push(report::line(finding));
                 }
             }
         }
         for guess in &trees.guesses {
-            print_error(&format!("guess: {place}: {guess}"));
+            (self.tell)(&format!("guess: {place}: {guess}"));
         }
         done.losses += u64::try_from(trees.guesses.len()).unwrap_or(u64::MAX);
         done.guesses = trees.guesses;
         let ubifs = trees.ubifs;
         if ubifs.has_encryption() && self.keys.is_empty() {
-            print_error(&format!(
+            (self.tell)(&format!(
                 "{place}: some files are encrypted: --key FILE opens them"
             ));
         }
@@ -171,7 +171,7 @@ impl Volumes<'_, '_, '_> {
         let Some(target) = self.target.as_deref_mut() else {
             return Ok(None);
         };
-        let mut progress = Progress::new();
+        let mut progress = Progress::new((self.watch)());
         let written = target.tree(
             (self.folder, name),
             &ubifs,
@@ -198,7 +198,7 @@ impl Volumes<'_, '_, '_> {
     }
 
     /// Opens a file system, or salvages it. `None` if it has no files that can be read.
-    fn open(&self, volume: Arc<DumpVolume>, keys: Vec<MasterKey>, losses: &mut Losses) -> Option<Trees> {
+    fn open(&self, volume: Arc<DumpVolume>, losses: &mut Losses) -> Option<Trees> {
         let salvaged = (self.salvages || self.lists_deleted)
             .then(|| salvage_ubifs(Arc::<DumpVolume>::clone(&volume), self.lists_deleted));
         let (mut notes, mut guesses, mut salvaged_tree, mut deleted) = (Vec::new(), Vec::new(), None, None);
@@ -209,7 +209,7 @@ impl Volumes<'_, '_, '_> {
                 guesses = guess_lines(&salvage);
                 notes = salvaged.findings;
             }
-            let (tree, deleted_tree) = salvage.into_trees(keys.clone());
+            let (tree, deleted_tree) = salvage.into_trees(self.keys.to_vec());
             salvaged_tree = self.salvages.then_some(tree);
             deleted = deleted_tree.filter(|_| has_deleted);
         }
@@ -223,7 +223,7 @@ impl Volumes<'_, '_, '_> {
         }
         match open_ubifs(volume, OpenOptions::standard()) {
             Ok(opened) => Some(Trees {
-                ubifs: opened.ubifs.with_keys(keys),
+                ubifs: opened.ubifs.with_keys(self.keys.to_vec()),
                 deleted,
                 notes: opened.findings,
                 guesses,
@@ -241,8 +241,8 @@ impl Volumes<'_, '_, '_> {
             return Ok(());
         };
         let place = format!("{}/{name}", self.folder);
-        let mut losses = Losses::below(place.as_bytes());
-        let mut files = Progress::new();
+        let mut losses = Losses::below(self.tell, place.as_bytes());
+        let mut files = Progress::new((self.watch)());
         let written = target.tree((self.folder, name), tree, self.budget, &mut losses, &mut files);
         files.finish();
         match written {
@@ -267,7 +267,7 @@ impl Volumes<'_, '_, '_> {
             return Ok(());
         };
         let place = format!("{}/{name}", self.folder);
-        let mut losses = Losses::below(place.as_bytes());
+        let mut losses = Losses::below(self.tell, place.as_bytes());
         let length = stream.length_bytes();
         if let Err(error) = self.budget.take_bytes(length) {
             losses.leave_out(b"", &error);
@@ -291,7 +291,7 @@ impl Volumes<'_, '_, '_> {
     fn note(&self, findings: &[Finding], name: &str, done: &mut Done) {
         let place = format!("{}/{name}", self.folder);
         for finding in findings {
-            done.losses += report::tell(place.as_bytes(), finding);
+            done.losses += report::tell(self.tell, place.as_bytes(), finding);
             let lines = match finding.severity() {
                 Severity::Loss => &mut done.lost,
                 Severity::Note => &mut done.notes,

@@ -1,25 +1,31 @@
 //! Throughput of the workloads, by number of devices, kind of chip and record size.
 
-use anyhow::{Context, Result};
 use media::Nanos;
+use media::quantity;
 use nand::Preset;
 use results::nearest_f64;
 use serde_json::{Value, json};
 
-use super::simulated_chips::Shape;
-use super::workload::Workload;
-use super::{paper, workload};
-use crate::array_command::limit_ns;
-use crate::quantity::show_bytes;
+use crate::array_throughput::limit_ns;
+use crate::error::{Context, MeasureError, Result};
+use crate::simulated_chips::Shape;
+use crate::workload::Workload;
+use crate::{paper, workload};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
+    /// Kind of chip.
     pub preset: Preset,
+    /// Number of devices.
     pub devices: u32,
+    /// Bytes of a record.
     pub record_bytes: u64,
+    /// The workload.
     pub workload: Workload,
+    /// Bytes written or read.
     pub bytes: u64,
+    /// Duration.
     pub time: Nanos,
     /// Ratio to the throughput of one device.
     pub to_one: f64,
@@ -29,9 +35,11 @@ pub struct Row {
 
 /// The combinations to measure.
 pub struct Plan<'a> {
+    /// Kinds of chips.
     pub cells: &'a [Preset],
     /// Ascending; 1 is among them.
     pub devices: &'a [u32],
+    /// Sizes of records, bytes.
     pub records: &'a [u64],
     /// Bytes written or read by each workload; at least one record.
     pub total_bytes: u64,
@@ -51,11 +59,11 @@ pub const FOOTER: &str = "Virtual time: what the chips take; processor time does
 
 impl Plan<'_> {
     /// Measures all combinations; `told` receives each row, and `each` is called after each workload.
-    pub fn measure(
+    pub fn measure<E: From<MeasureError>>(
         &self,
         each: &mut dyn FnMut(),
-        told: &mut dyn FnMut(&Row) -> Result<()>,
-    ) -> Result<Vec<Row>> {
+        told: &mut dyn FnMut(&Row) -> Result<(), E>,
+    ) -> Result<Vec<Row>, E> {
         let mut rows: Vec<Row> = Vec::new();
         for preset in self.cells {
             for record_bytes in self.records {
@@ -126,7 +134,7 @@ impl Row {
         format!(
             "{:<11} {:<10} {:>7}  {:<17} {:>8.2} {:>7.3} {:>7} {:>9.3}",
             self.preset.name(),
-            show_bytes(self.record_bytes),
+            quantity::show_bytes(self.record_bytes),
             self.devices,
             self.workload.name(),
             self.bytes_per_s() / 1e6,

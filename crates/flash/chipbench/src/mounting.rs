@@ -1,19 +1,17 @@
 //! Time to attach and mount a cleanly unmounted file system, by number of devices and content (seeds/001 section 4.2).
 
-use std::str::FromStr;
-
-use anyhow::{Context as _, Result};
 use media::Nanos;
+use media::quantity;
 use nand::Preset;
 use results::nearest_f64;
 use rustix::fs::OFlags;
 use serde_json::{Value, json};
 use vfs::FileSystem;
 
-use super::paper;
-use super::promise::{Bound, Verdict};
-use super::simulated_chips::{Mounted, Shape, SimulatedChips};
-use crate::quantity::{parse_bytes, show_bytes};
+use crate::error::{Context, MeasureError, Result};
+use crate::paper;
+use crate::promise::{Bound, Verdict};
+use crate::simulated_chips::{Mounted, Shape, SimulatedChips};
 
 /// Size of each of many files.
 const SMALL_FILE: usize = 2048;
@@ -31,26 +29,11 @@ pub enum Content {
     Files(u32),
 }
 
-impl FromStr for Content {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong =
-            || format!("`{text}` is none of empty, one:SIZE, files:NUMBER; write for example one:50m");
-        match text.split_once(':') {
-            None if text == "empty" => Ok(Self::Empty),
-            Some(("one", size)) => parse_bytes(size).map(Self::One),
-            Some(("files", count)) => count.parse().map(Self::Files).map_err(|_| wrong()),
-            _ => Err(wrong()),
-        }
-    }
-}
-
 impl Content {
     fn show(self) -> String {
         match self {
             Self::Empty => "empty".to_owned(),
-            Self::One(bytes) => format!("a file of {}", show_bytes(bytes)),
+            Self::One(bytes) => format!("a file of {}", quantity::show_bytes(bytes)),
             Self::Files(count) => format!("{count} files"),
         }
     }
@@ -95,13 +78,13 @@ pub const FOOTER: &str = "A mount of what was unmounted well, for writing, in vi
      devices at the same time. paper: the mount alone, of a new file system, by that of one device.";
 
 /// Measures all combinations; `told` receives each row.
-pub fn measure(
+pub fn measure<E: From<MeasureError>>(
     cells: &[Preset],
     devices: &[u32],
     contents: &[Content],
     size_bytes: u64,
-    told: &mut dyn FnMut(&Mount) -> Result<()>,
-) -> Result<Vec<Mount>> {
+    told: &mut dyn FnMut(&Mount) -> Result<(), E>,
+) -> Result<Vec<Mount>, E> {
     let mut rows: Vec<Mount> = Vec::new();
     for preset in cells {
         for content in contents {
@@ -189,20 +172,5 @@ impl Mount {
             "content": self.content.show(), "attach_ns": self.attach.0, "mount_ns": self.open.0,
             "to_one_device": self.to_one, "paper_to_one_device": self.paper(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn contents_are_read_as_they_are_named() {
-        assert_eq!("empty".parse(), Ok(Content::Empty));
-        assert_eq!("one:50m".parse(), Ok(Content::One(50 << 20)));
-        assert_eq!("files:16000".parse(), Ok(Content::Files(16_000)));
-        for wrong in ["", "one", "one:", "files:x", "two:3"] {
-            assert!(wrong.parse::<Content>().is_err(), "{wrong}");
-        }
     }
 }

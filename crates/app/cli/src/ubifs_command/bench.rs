@@ -3,25 +3,18 @@
 //! Everything runs in this process through the file-system layer, on simulated chips and in virtual time: the results are
 //! the same on every machine.
 
-mod application;
-mod mounting;
-mod paper;
-mod promise;
-mod simulated_chips;
-mod throughput;
-mod workload;
-
 use anyhow::{Result, bail};
 use bench::app::Scale;
+use chipbench::mounting::Content;
+use chipbench::promise::Verdict;
+use chipbench::throughput::Plan;
+use chipbench::{application, mounting, promise, throughput};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use nand::Preset;
 use programs::command_line::one_of;
 use serde_json::Value;
 
-use self::mounting::Content;
-use self::promise::Verdict;
-use self::throughput::Plan;
 use crate::Finding;
 use crate::bench_command::app::parse_scale;
 use crate::output::print_line;
@@ -63,7 +56,8 @@ pub struct UbifsBenchArguments {
     #[arg(
         long,
         default_value = "empty,one:50m,one:100m,files:16000,files:35000",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = parse_content
     )]
     pub contents: Vec<Content>,
     /// Applications: fraction of each to run, as a factor
@@ -75,6 +69,16 @@ pub struct UbifsBenchArguments {
     /// Print one JSON object per line instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+fn parse_content(text: &str) -> Result<Content, String> {
+    let wrong = || format!("`{text}` is none of empty, one:SIZE, files:NUMBER; write for example one:50m");
+    match text.split_once(':') {
+        None if text == "empty" => Ok(Content::Empty),
+        Some(("one", size)) => parse_bytes(size).map(Content::One),
+        Some(("files", count)) => count.parse().map(Content::Files).map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
 }
 
 /// The measurements.
@@ -214,4 +218,19 @@ fn devices(arguments: &UbifsBenchArguments) -> Result<Vec<u32>> {
         bail!("--records {}: a record has a byte at least", show_bytes(*wrong));
     }
     Ok(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_read_as_they_are_named() {
+        assert_eq!(parse_content("empty"), Ok(Content::Empty));
+        assert_eq!(parse_content("one:50m"), Ok(Content::One(50 << 20)));
+        assert_eq!(parse_content("files:16000"), Ok(Content::Files(16_000)));
+        for wrong in ["", "one", "one:", "files:x", "two:3"] {
+            parse_content(wrong).expect_err(wrong);
+        }
+    }
 }

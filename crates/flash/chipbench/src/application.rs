@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
 use bench::app::{Application, Scale, applications};
 use media::Nanos;
 use nand::Preset;
@@ -19,9 +18,10 @@ use rustix::fs::OFlags;
 use serde_json::{Value, json};
 use vfs::FileSystem;
 
-use super::paper;
-use super::promise::{Bound, Verdict};
-use super::simulated_chips::{Mounted, OpenFile, Shape, SimulatedChips};
+use crate::error::{Context, MeasureError, Result};
+use crate::paper;
+use crate::promise::{Bound, Verdict};
+use crate::simulated_chips::{Mounted, OpenFile, Shape, SimulatedChips};
 
 /// Interval of writing out unsynced data.
 const INTERVAL: Nanos = Nanos::from_millis(3000);
@@ -56,16 +56,16 @@ pub fn all() -> impl Iterator<Item = &'static Application> {
 }
 
 /// Measures all applications; `told` receives each row.
-pub fn measure(
+pub fn measure<E: From<MeasureError>>(
     preset: Preset,
     devices: &[u32],
     size_bytes: u64,
     scale: Scale,
-    told: &mut dyn FnMut(&Response) -> Result<()>,
-) -> Result<Vec<Response>> {
+    told: &mut dyn FnMut(&Response) -> Result<(), E>,
+) -> Result<Vec<Response>, E> {
     let mut rows = Vec::new();
     for application in all() {
-        let trace = application.generate(SEED, scale)?;
+        let trace = application.generate(SEED, scale).map_err(MeasureError::from)?;
         let mut one = None;
         for devices in devices {
             let shape = Shape {
@@ -237,7 +237,10 @@ impl<'a> Replay<'a> {
                 file_system.fsync(file.ino, file.handle, false)?;
                 Ok(true)
             }
-            other => bail!("generators make no {} calls", other.kind()),
+            other => Err(MeasureError::Other(format!(
+                "generators make no {} calls",
+                other.kind()
+            ))),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Promised speeds of an array, and their check against measurements.
 
+use media::quantity;
 use nand::Preset;
 use serde_json::{Value, json};
 
-use super::throughput::Row;
-use super::workload::Workload;
-use crate::quantity::show_bytes;
+use crate::throughput::Row;
+use crate::workload::Workload;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -74,7 +74,9 @@ pub const PROMISES: [Promise; 9] = [
 /// A lower or upper bound of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
+    /// The smallest figure that is kept.
     AtLeast(f64),
+    /// The largest one.
     AtMost(f64),
 }
 
@@ -141,9 +143,9 @@ impl Promise {
 
     fn text(&self) -> String {
         let workload = self.workload.map_or("everything", Workload::name);
-        let records = self
-            .record_bytes
-            .map_or("any records".to_owned(), |bytes| show_bytes(bytes) + " records");
+        let records = self.record_bytes.map_or("any records".to_owned(), |bytes| {
+            quantity::show_bytes(bytes) + " records"
+        });
         let devices = match self.devices {
             Devices::Exactly(1) => "1 device".to_owned(),
             Devices::Exactly(count) => format!("{count} devices"),

@@ -1,11 +1,11 @@
 //! The report of `tidegate unpack`: one JSON object, and its text.
 
 use image::{Area, BareVolume, Correction, Finding, Partition, Severity};
+use media::quantity;
 use results::shown;
 use serde_json::{Value, json};
 
-use crate::output::print_error;
-use crate::quantity::{about_bytes, show_bytes};
+use crate::losses::Tell;
 
 /// A finding as a line, without the name of its volume.
 pub fn line(finding: &Finding) -> String {
@@ -15,16 +15,16 @@ pub fn line(finding: &Finding) -> String {
     }
 }
 
-/// Prints a finding about `place`. Returns the number of losses.
-pub fn tell(place: &[u8], finding: &Finding) -> u64 {
+/// Tells a finding about `place`. Returns the number of losses.
+pub fn tell(tell: Tell, place: &[u8], finding: &Finding) -> u64 {
     let place = match place.is_empty() {
         true => String::new(),
         false => format!("{}: ", shown::name(place)),
     };
     let line = line(finding);
     match finding.severity() {
-        Severity::Loss => print_error(&format!("{place}{line}")),
-        Severity::Note => print_error(&format!("note: {place}{line}")),
+        Severity::Loss => tell(&format!("{place}{line}")),
+        Severity::Note => tell(&format!("note: {place}{line}")),
     }
     u64::from(finding.severity() == Severity::Loss)
 }
@@ -114,7 +114,7 @@ pub fn as_text(report: &Value) -> String {
                 "UBIFS at byte {:#x}: {} LEBs of {}{}",
                 number("offset"),
                 number("lebs"),
-                show_bytes(number("leb_bytes")),
+                quantity::show_bytes(number("leb_bytes")),
                 written(part)
             ));
             continue;
@@ -123,7 +123,7 @@ pub fn as_text(report: &Value) -> String {
             0 => String::new(),
             oob => format!(
                 ", pages of {} and {oob} bytes of OOB",
-                show_bytes(number("page_bytes"))
+                quantity::show_bytes(number("page_bytes"))
             ),
         };
         let blocks: u64 = part["blocks"]
@@ -136,7 +136,7 @@ pub fn as_text(report: &Value) -> String {
             "UBI {} at byte {:#x}: {blocks} blocks of {}{oob}",
             number("image_sequence"),
             number("offset"),
-            show_bytes(number("block_bytes")),
+            quantity::show_bytes(number("block_bytes")),
         ));
         let ecc = &part["ecc"];
         if let Some(layout) = ecc["layout"].as_str() {
@@ -166,7 +166,7 @@ fn written(volume: &Value) -> String {
         .as_u64()
         .or_else(|| volume["bytes"].as_u64());
     let bytes = bytes.unwrap_or(0);
-    let (is_empty, bytes) = (bytes == 0, about_bytes(bytes));
+    let (is_empty, bytes) = (bytes == 0, quantity::about_bytes(bytes));
     let content = match volume["files"].as_u64() {
         Some(files) => format!("{files} files, {bytes}"),
         None => bytes,

@@ -6,19 +6,18 @@
 
 use std::collections::HashMap;
 use std::io::{self, Cursor, Read, Write};
-use std::path::Path;
 
-use anyhow::{Context, Result, bail};
 use results::shown;
 use tar::{Builder, EntryType, Header};
 use ubifs::format::{EntryKind, InodeNumber};
 use ubifs::{Ubifs, UbifsError};
 
-use super::Losses;
-use super::content::{Run, RunReader, runs};
-use super::extract::{Budget, Progress};
-use super::walk::{Named, Next, Visited, walk};
-use crate::output::to_output;
+use crate::budget::Budget;
+use crate::content::{Run, RunReader, runs};
+use crate::error::{Context, Result, refused};
+use crate::losses::Losses;
+use crate::progress::Progress;
+use crate::walk::{Named, Next, Visited, walk};
 
 /// Size of the name and link target fields of a header; longer ones go to PAX records only.
 const NAME_BYTES: usize = 100;
@@ -27,25 +26,26 @@ const SPARSE_NAMES_MAX: u64 = 10_000;
 /// Block size of an archive.
 const TAR_BLOCK: usize = 512;
 
-/// Writes `start` and everything below it to the file `archive`, or to standard output for `-`.
+/// Writes `start` and everything below it as an archive.
+///
+/// # Errors
+/// If the archive can't be written, or the extraction is stopped: then it is of no use.
 pub fn write(
     ubifs: &Ubifs,
     start: Named,
-    archive: &Path,
+    out: &mut dyn Write,
     budget: &Budget,
     losses: &mut Losses,
     progress: &mut Progress,
 ) -> Result<()> {
-    to_output(archive, &mut |out| {
-        let mut builder = Builder::new(out);
-        add_tree(&mut builder, b"./", (ubifs, start), budget, losses, progress)?;
-        builder.into_inner()?.flush()?;
-        Ok(())
-    })
+    let mut builder = Builder::new(out);
+    add_tree(&mut builder, b"./", (ubifs, start), budget, losses, progress)?;
+    builder.into_inner()?.flush()?;
+    Ok(())
 }
 
 /// Appends a file or folder with everything below it to an archive. Its names begin with `prefix`, which ends in a slash.
-pub fn add_tree<W: Write>(
+pub(crate) fn add_tree<W: Write>(
     builder: &mut Builder<W>,
     prefix: &[u8],
     (ubifs, start): (&Ubifs, Named),
@@ -70,7 +70,7 @@ pub fn add_tree<W: Write>(
         progress.visit(visited);
         match archive.add(visited, losses) {
             // An archive that can't be written ends the walk.
-            Err(error) if error.downcast_ref::<io::Error>().is_some() => Err(error),
+            Err(error) if error.host().is_some() => Err(error),
             Err(error) => {
                 // The file's next name must not become a link to a name that the archive lacks.
                 archive.first_names.remove(&visited.number);
@@ -86,7 +86,7 @@ pub fn add_tree<W: Write>(
 }
 
 /// Appends a regular file of `bytes` bytes, owned by root, without times.
-pub fn add_content<W: Write>(
+pub(crate) fn add_content<W: Write>(
     builder: &mut Builder<W>,
     name: &[u8],
     bytes: u64,
@@ -109,7 +109,7 @@ pub fn add_content<W: Write>(
 }
 
 /// Appends a folder, owned by root, without times. Its name ends in a slash.
-pub fn add_folder<W: Write>(builder: &mut Builder<W>, name: &[u8]) -> Result<()> {
+pub(crate) fn add_folder<W: Write>(builder: &mut Builder<W>, name: &[u8]) -> Result<()> {
     let mut header = Header::new_ustar();
     header.set_entry_type(EntryType::Directory);
     header.set_mode(0o755);
@@ -211,7 +211,9 @@ impl<W: Write> Archive<'_, W> {
                 put_target(&mut header, &mut records, &self.ubifs.read_link(inode)?);
             }
             EntryKind::Fifo => header.set_entry_type(EntryType::Fifo),
-            EntryKind::Socket => bail!("an archive has no form for sockets; it is left out"),
+            EntryKind::Socket => {
+                return refused("an archive has no form for sockets; it is left out");
+            }
             EntryKind::BlockDevice | EntryKind::CharacterDevice => {
                 let (major, minor) = inode.device().context("the device has no number")?;
                 header.set_entry_type(match kind {

@@ -15,24 +15,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
 use results::shown;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use ubifs::format::{EntryKind, InodeNumber};
-use ubifs::{Finding, Ubifs, UbifsError};
+use ubifs::{Finding, Ubifs};
 
-use super::Losses;
-use super::attributes::Made;
-use super::content::{Run, RunReader, runs};
-use super::extract::{Budget, Progress};
-use super::folder_tree::{FolderNumber, FolderTree, open_folder};
-use super::walk::{Named, Next, Visited, walk};
-use crate::output::{print_error, with_causes};
+use crate::attributes::Made;
+use crate::budget::Budget;
+use crate::content::{Run, RunReader, runs};
+use crate::error::{Context, Result, refused};
+use crate::folder_tree::{FolderNumber, FolderTree, open_folder};
+use crate::losses::Losses;
+use crate::progress::Progress;
+use crate::queue::{Close, Queue, Taker};
+use crate::walk::{Named, Next, Visited, walk};
 
 /// Maximum number of queued files. Each holds a descriptor of its folder.
 const QUEUE: usize = 256;
@@ -92,7 +92,7 @@ fn in_use(root: &Path) -> String {
 pub fn remove_empty(outside: BorrowedFd<'_>, name: &OsStr, root: &Path) -> Result<()> {
     match rustix::fs::unlinkat(outside, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => bail!(in_use(root)),
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => refused(in_use(root)),
         Err(error) => Err(error).with_context(|| format!("{} can't be made", root.display())),
     }
 }
@@ -128,14 +128,15 @@ pub fn extract_in(
     let fillers = thread::available_parallelism()
         .map_or(1, usize::from)
         .min(FILLERS_MAX);
-    let (queue, files) = sync_channel::<Job>(QUEUE);
-    let files = Mutex::new(files);
+    let queue = Queue::<Job>::new(QUEUE);
     thread::scope(|scope| {
         for _ in 0..fillers {
-            scope.spawn(|| maker.fill_files(&files));
+            let files = queue.taker();
+            let maker = &maker;
+            scope.spawn(move || maker.fill_files(&files));
         }
-        // Moved into the scope: the threads end when the queue is dropped.
-        let queue = queue;
+        // The threads end when the queue is closed.
+        let _close = Close(&queue);
         walk(ubifs, start, losses, &mut |visited, losses| {
             if budget.is_stopped() {
                 return Ok(Next::Stop);
@@ -172,8 +173,8 @@ pub fn extract_in(
     drop(filled);
     maker.tell(losses);
     if state.foreign_owners > 0 {
-        print_error(&format!(
-            "note: {} of the files belong to others in the image, and to you here; --preserve keeps owners",
+        losses.note(&format!(
+            "{} of the files belong to others in the image, and to you here; --preserve keeps owners",
             state.foreign_owners
         ));
     }
@@ -281,7 +282,7 @@ impl Maker<'_> {
         }
     }
 
-    fn make(&self, visited: &Visited, files: &SyncSender<Job>, state: &mut State) -> Result<Outcome> {
+    fn make(&self, visited: &Visited, files: &Queue<Job>, state: &mut State) -> Result<Outcome> {
         state.open.truncate(visited.depth + 1);
         let parent = state.open.last().context("the walk left the folder")?.clone();
         let (folder, name) = (&parent.descriptor, self.name(visited));
@@ -318,7 +319,7 @@ impl Maker<'_> {
             }
             EntryKind::File => {
                 let (visited, parent) = (visited.clone(), Arc::clone(&parent));
-                let is_taken = files.send(Job { visited, parent }).is_ok();
+                let is_taken = files.put(visited.inode.size_bytes, Job { visited, parent });
                 return is_taken
                     .then_some(Outcome::Queued)
                     .context("the threads that fill files have ended");
@@ -340,14 +341,14 @@ impl Maker<'_> {
             }
         }
         if let Err(error) = self.set_attributes(visited, &Made::Name(folder.as_fd(), name)) {
-            self.leave_out(&visited.path, with_causes(&error));
+            self.leave_out(&visited.path, shown::with_causes(&error));
         }
         Ok(Outcome::Written(Next::Past))
     }
 
     fn make_device(&self, visited: &Visited, folder: BorrowedFd<'_>, name: &OsStr) -> Result<()> {
         if self.rules == Rules::Harmless {
-            bail!("it is a device and is left out; --preserve makes it, as root");
+            return refused("it is a device and is left out; --preserve makes it, as root");
         }
         let (major, minor) = visited.inode.device().context("the device has no number")?;
         let number = rustix::fs::makedev(major, minor);
@@ -400,16 +401,14 @@ impl Maker<'_> {
             if let Err(error) =
                 opened.and_then(|folder| self.set_attributes(&visited, &Made::Open(folder.as_fd())))
             {
-                self.leave_out(&visited.path, with_causes(&error));
+                self.leave_out(&visited.path, shown::with_causes(&error));
             }
             state.tree.remove_last();
         }
     }
 
-    fn fill_files(&self, files: &Mutex<Receiver<Job>>) {
-        loop {
-            let next = files.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(job) = next else { return };
+    fn fill_files(&self, files: &Taker<'_, Job>) {
+        while let Some(job) = files.take() {
             match self.fill(&job) {
                 Ok(false) => {}
                 Ok(true) => {
@@ -418,8 +417,7 @@ impl Maker<'_> {
                     filled.bytes = filled.bytes.saturating_add(job.visited.inode.size_bytes);
                 }
                 Err(error) => {
-                    let is_damage = error.downcast_ref::<UbifsError>().is_some();
-                    self.note(&job.visited.path, with_causes(&error), is_damage);
+                    self.note(&job.visited.path, shown::with_causes(&error), error.is_damage());
                 }
             }
         }
@@ -453,7 +451,7 @@ impl Maker<'_> {
             self.lose(&visited.path, finding);
         }
         if let Err(error) = self.set_attributes(visited, &Made::Open(file.as_fd())) {
-            self.leave_out(&visited.path, with_causes(&error));
+            self.leave_out(&visited.path, shown::with_causes(&error));
         }
         Ok(true)
     }

@@ -5,7 +5,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context as _, Result, ensure};
 use array::{Array, Execution, MemberIdentity};
 use media::{Clock, Nanos};
 use nand::{ChipModel, FaultModel, Preset, SimNand};
@@ -16,8 +15,8 @@ use ubifs::mkfs::{Attributes, LebCount, MkfsOptions, Time, Tree, VolumeSink, mak
 use ubifs::{Compressor, MountedWriter, OpenOptions, Writer};
 use vfs::{Caller, FileSystem, FsError, Handle, Ino, NewNode, OpenFlags, Privileges, WriteMode};
 
-use crate::array_command::format_options;
-use crate::ubi_command::chip::Chip;
+use crate::array_throughput::{Chip, format_options};
+use crate::error::{Context, Result, ensure};
 
 type SharedChip = Arc<Mutex<SimNand>>;
 
@@ -237,22 +236,17 @@ impl OpenFile {
             from_page_cache: false,
         };
         let written = file_system.write(self.ino, self.handle, offset, data, mode)?;
-        ensure!(
-            written == data.len(),
-            "the medium took {written} of {} bytes; make it larger (--size)",
-            data.len()
-        );
-        Ok(())
+        ensure(written == data.len(), || {
+            let all = data.len();
+            format!("the medium took {written} of {all} bytes; make it larger (--size)")
+        })
     }
 
     /// Reads all of `out`.
     pub fn read(self, file_system: &MountedWriter, offset: u64, out: &mut [u8]) -> Result<()> {
         let read = file_system.read(self.ino, self.handle, offset, out)?;
-        ensure!(
-            read == out.len(),
-            "byte {offset}: {read} of {} bytes came",
-            out.len()
-        );
-        Ok(())
+        ensure(read == out.len(), || {
+            format!("byte {offset}: {read} of {} bytes came", out.len())
+        })
     }
 }

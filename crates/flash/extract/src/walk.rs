@@ -5,12 +5,12 @@
 use std::collections::HashSet;
 use std::vec::IntoIter;
 
-use anyhow::{Result, bail};
 use results::shown;
 use ubifs::format::{EntryKind, Inode, InodeNumber, ROOT_INODE};
 use ubifs::{Entry, Ubifs, UbifsError};
 
-use super::Losses;
+use crate::error::{Result, refused};
+use crate::losses::Losses;
 
 /// Maximum nesting of folders. An extraction holds a descriptor of each level.
 pub const DEPTH_MAX: usize = 256;
@@ -26,7 +26,9 @@ pub struct Visited {
     pub path: Vec<u8>,
     /// Number of folders between the start and this file.
     pub depth: usize,
+    /// Its inode number.
     pub number: InodeNumber,
+    /// Its inode.
     pub inode: Inode,
 }
 
@@ -41,6 +43,7 @@ impl Visited {
 /// The target of a directory entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
+    /// Its inode number.
     pub inode: InodeNumber,
     /// The file type stored in the entry.
     pub kind: Option<EntryKind>,
@@ -60,7 +63,9 @@ pub fn resolve(ubifs: &Ubifs, path: &str) -> Result<Named> {
     for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
         match ubifs.lookup(at.inode, name.as_bytes()) {
             Ok(Entry { inode, kind, .. }) => at = Named { inode, kind },
-            Err(UbifsError::NoName { .. }) => bail!("{path}: there is no \"{name}\" in this file system"),
+            Err(UbifsError::NoName { .. }) => {
+                return refused(format!("{path}: there is no \"{name}\" in this file system"));
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -101,12 +106,12 @@ impl Level {
 }
 
 /// Visits a file and, for a directory, everything below it: parents first, names in order.
-pub fn walk(
+pub fn walk<E>(
     ubifs: &Ubifs,
     start: Named,
     losses: &mut Losses,
-    visit: &mut dyn FnMut(&Visited, &mut Losses) -> Result<Next>,
-) -> Result<()> {
+    visit: &mut dyn FnMut(&Visited, &mut Losses) -> Result<Next, E>,
+) -> Result<(), E> {
     let mut walk = Walk {
         ubifs,
         path: Vec::new(),
@@ -147,19 +152,19 @@ pub fn walk(
     Ok(())
 }
 
-struct Walk<'a> {
+struct Walk<'a, E> {
     ubifs: &'a Ubifs,
     /// Path of the file being visited.
     path: Vec<u8>,
     levels: Vec<Level>,
     /// Directories visited so far.
     directories: HashSet<InodeNumber>,
-    visit: &'a mut dyn FnMut(&Visited, &mut Losses) -> Result<Next>,
+    visit: &'a mut dyn FnMut(&Visited, &mut Losses) -> Result<Next, E>,
 }
 
-impl Walk<'_> {
+impl<E> Walk<'_, E> {
     /// Visits the file at `path`.
-    fn come_by(&mut self, named: Named, fetched: Option<Inode>, losses: &mut Losses) -> Result<Next> {
+    fn come_by(&mut self, named: Named, fetched: Option<Inode>, losses: &mut Losses) -> Result<Next, E> {
         let number = named.inode;
         let inode = match fetched {
             Some(inode) => inode,
