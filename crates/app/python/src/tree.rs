@@ -333,7 +333,7 @@ impl Tree {
     #[must_use]
     pub fn extents(&self, file: &Inode) -> (Extents, Vec<Note>) {
         let mut lost = Vec::new();
-        let blocks = self.ubifs.blocks_lossy(file.key.inode_number(), &mut lost);
+        let blocks = self.ubifs.file_blocks_lossy(file, &mut lost);
         let mut extents: Extents = Vec::new();
         for block in blocks {
             let start = u64::from(block) * u64::from(BLOCK_BYTES);

@@ -21,7 +21,7 @@ pub struct Run {
 pub fn runs(ubifs: &Ubifs, file: &Inode, lost: &mut Vec<Finding>) -> Vec<Run> {
     let block_bytes = u64::from(BLOCK_BYTES);
     let mut runs: Vec<Run> = Vec::new();
-    for block in ubifs.blocks_lossy(file.key.inode_number(), lost) {
+    for block in ubifs.file_blocks_lossy(file, lost) {
         let offset = u64::from(block) * block_bytes;
         let bytes = file.size_bytes.saturating_sub(offset).min(block_bytes);
         match runs.last_mut() {

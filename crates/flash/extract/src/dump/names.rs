@@ -1,6 +1,6 @@
 //! Names of folders and files that are made from names in a dump.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use results::shown;
 
@@ -8,6 +8,8 @@ use results::shown;
 #[derive(Debug, Default)]
 pub struct Names {
     taken: HashSet<String>,
+    /// By name: the number to try next, so that thousands of equal names take no quadratic time.
+    next: HashMap<String, u32>,
 }
 
 /// Longest name, bytes; an ending and a number still fit into a host's 255.
@@ -16,11 +18,17 @@ const NAME_BYTES_MAX: usize = 200;
 impl Names {
     /// The name, or the name with a number if it is taken.
     pub fn unique(&mut self, name: &str) -> String {
-        let numbered = (2..).map(|number: u32| format!("{name}~{number}"));
-        let mut all = std::iter::once(name.to_owned()).chain(numbered);
-        let free = all.find(|name| !self.taken.contains(name)).unwrap_or_default();
-        self.taken.insert(free.clone());
-        free
+        if self.taken.insert(name.to_owned()) {
+            return name.to_owned();
+        }
+        let next = self.next.entry(name.to_owned()).or_insert(2);
+        loop {
+            let numbered = format!("{name}~{next}");
+            *next += 1;
+            if self.taken.insert(numbered.clone()) {
+                return numbered;
+            }
+        }
     }
 }
 
