@@ -114,7 +114,12 @@ fn text(info: &Info) -> String {
     line("requests", &info.counts.requests.to_string());
     line("runs", &info.counts.runs.to_string());
     line("events", &info.counts.events.to_string());
-    line("duration", &seconds(header.duration_ns));
+    // The header of a recording that was cut short has no duration yet.
+    let duration = match (header.duration_ns, header.complete) {
+        (0, false) => "unknown: the recording has no end".to_owned(),
+        (duration_ns, _) => seconds(duration_ns),
+    };
+    line("duration", &duration);
     if let Some(start) = header.start_realtime_ns {
         line("start", &format!("{} since 1970-01-01 UTC", seconds(start)));
     }
