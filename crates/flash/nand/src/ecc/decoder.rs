@@ -9,7 +9,7 @@
 //! steps that can't be corrected count only if another step shows that the page has this ECC at all.
 
 use super::bch::{Parity, WORDS_MAX};
-use super::layout::{Code, Codec, Layout, LayoutError, Mask};
+use super::layout::{Code, Codec, Layout, LayoutError, Mask, choices_log2};
 use super::map::{Map, Step};
 
 /// The state of a code word as it was read.
@@ -43,8 +43,8 @@ pub(super) struct Decoder {
     strength: u32,
     parity_bits: u32,
     page_bytes: usize,
-    /// Maximum number of corrected bits of a step that shows the ECC of its page; `None` if even a right step doesn't.
-    telling_bits: Option<u32>,
+    /// By the number of corrected bits: the probability, as a power of 2, that a random step is corrected by as few.
+    accidents_log2: Vec<f64>,
 }
 
 /// Buffers of one thread.
@@ -83,9 +83,9 @@ impl Decoder {
             }
         };
         let word_bits = parity_bits + map.steps.first().map_or(0, |step| step.message_bits);
-        let is_telling = |bits: &u32| layout.code.accident_log2(word_bits, *bits) < ACCIDENT_LOG2_MAX;
+        let accident = |bits| layout.code.accident_log2(word_bits, bits);
         Ok(Self {
-            telling_bits: (0..=layout.code.strength()).take_while(is_telling).last(),
+            accidents_log2: (0..=layout.code.strength()).map(accident).collect(),
             map,
             codec,
             mask,
@@ -220,8 +220,7 @@ impl Decoder {
             states.fill(StepState::Unprotected);
             return states;
         }
-        let is_telling = |state: &StepState| matches!(state, StepState::Good { flipped } if Some(*flipped) <= self.telling_bits);
-        if states.contains(&StepState::Failed) && !states.iter().any(is_telling) {
+        if states.contains(&StepState::Failed) && !self.have_the_layout(&states) {
             raw.copy_from_slice(&scratch.read);
             for state in &mut states {
                 if !matches!(state, StepState::Erased { flipped: 0 }) {
@@ -230,6 +229,24 @@ impl Decoder {
             }
         }
         states
+    }
+
+    /// Whether the steps of a page would be as good by accident with less than [`ACCIDENT_LOG2_MAX`]: one of them, or
+    /// all good ones together, each taken for as bad as the worst of them.
+    fn have_the_layout(&self, states: &[StepState]) -> bool {
+        let accidents = || {
+            states.iter().filter_map(|state| match state {
+                StepState::Good { flipped } => self.accidents_log2.get(media::index(*flipped)).copied(),
+                _ => None,
+            })
+        };
+        let written = states
+            .iter()
+            .filter(|state| matches!(state, StepState::Good { .. } | StepState::Failed));
+        let good = accidents().count();
+        let worst = accidents().reduce(f64::max).unwrap_or(0.0);
+        let together = accidents().map(|_| worst).sum::<f64>() + choices_log2(written.count(), good);
+        accidents().any(|accident| accident < ACCIDENT_LOG2_MAX) || together < ACCIDENT_LOG2_MAX
     }
 
     /// Whether all parity bits of the page as it was read are ones.

@@ -22,7 +22,7 @@ use super::bch::WORDS_MAX;
 use super::candidates::{Candidate, Candidates, Origin};
 use super::decoder::{Decoder, Scratch};
 use super::field::Field;
-use super::layout::{Code, Codec, Layout, Placement};
+use super::layout::{Code, Codec, Layout, Placement, choices_log2};
 use super::samples::Samples;
 use super::source::Source;
 use super::spec::SpecError;
@@ -396,12 +396,4 @@ fn is_exchange_refuted(layout: &Layout, pages: &[&[u8]]) -> bool {
             .is_some_and(|byte| byte.count_zeros() > 2)
     };
     pages.iter().filter(other).count() * 100 > pages.len() * MARKED_PERCENT_MAX
-}
-
-/// log2 of the number of ways to choose `chosen` of `all`.
-fn choices_log2(all: usize, chosen: usize) -> f64 {
-    let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    (0..chosen)
-        .map(|done| (number(all - done) / number(done + 1)).log2())
-        .sum()
 }

@@ -101,6 +101,14 @@ impl Code {
     }
 }
 
+/// log2 of the number of ways to choose `chosen` of `all`.
+pub(super) fn choices_log2(all: usize, chosen: usize) -> f64 {
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    (0..chosen)
+        .map(|done| (number(all - done) / number(done + 1)).log2())
+        .sum()
+}
+
 /// The primitive polynomial of Linux's BCH library for GF(2^m).
 pub(super) fn usual_polynomial(field: u32) -> u32 {
     match field {
