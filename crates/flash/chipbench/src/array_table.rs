@@ -42,7 +42,7 @@ impl Record {
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// Measured quantity.
     pub cell: Cell,
     /// The size of a record, as it was asked for.
     pub record: Record,

@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::losses::{SALVAGE_HINT, Tell};
 use crate::progress::Watch;
 
-/// What is unpacked, and how.
+/// Options of unpacking.
 #[derive(Debug)]
 pub struct Unpacking<'a> {
     /// The dump.

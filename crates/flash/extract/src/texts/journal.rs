@@ -1,4 +1,4 @@
-//! What a mount makes of the journal, and why.
+//! Text of `ubifs log`: the journal as a mount reads it, with reasons.
 
 use results::shown;
 use serde_json::{Value, json};
