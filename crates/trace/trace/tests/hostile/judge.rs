@@ -157,7 +157,10 @@ pub fn judge(requests: &[Request], events: &[Event], ledger: &Ledger, setting: S
         moved: HashMap::new(),
         written: BTreeMap::new(),
     };
-    for request in requests {
+    // In the order of their time, as a direct action is taken by the first request that fits it.
+    let mut in_time: Vec<&Request> = requests.iter().collect();
+    in_time.sort_by_key(|request| judge.time(request).from);
+    for request in in_time {
         judge.request(request);
     }
     judge.totals();
@@ -300,9 +303,13 @@ impl Judge<'_> {
                 && action.when.overlaps(piece.time, SLACK)
         };
         let moved = |at: usize| self.moved.get(&(key, at)).copied().unwrap_or(0);
-        let mut candidates = piece.actions.iter().enumerate();
+        // Several threads may read one place at once: the action that ends first can't wait for a later request.
+        let candidates = piece.actions.iter().enumerate();
         let found = candidates
-            .find(|(at, action)| is_its(action) && piece.is_of(action) && moved(*at) + bytes <= action.bytes);
+            .filter(|(at, action)| {
+                is_its(action) && piece.is_of(action) && moved(*at) + bytes <= action.bytes
+            })
+            .min_by_key(|(_, action)| action.when.to);
         let Some((at, action)) = found else {
             let is_invented = !piece.actions.iter().any(is_its);
             return Err((
