@@ -13,10 +13,8 @@ use crate::{Outcome, disk, failed};
 /// Maximum number of complaints shown; the total is printed.
 const SHOWN: usize = 10;
 const BLOCK: usize = 1 << 20;
-/// One of the ten writers removes its files: others may have overwritten all of them.
-const LEAST_PROCESSES: usize = 9;
-/// Two remove their files, which are then in no folder.
-const LEAST_PROCESSES_BY_FILES: usize = 8;
+/// Two of the ten writers remove their files: these are in no folder, and others may have overwritten all of them.
+const LEAST_PROCESSES: usize = 8;
 
 /// btrfs keeps a file of up to this many bytes inside a leaf of its tree (`max_inline`), and the last item of a leaf
 /// may begin on a sector boundary: that is a tree block, and correctly reported as one.
@@ -60,7 +58,6 @@ pub fn read_ledger(path: &Path) -> Outcome<Ledger> {
 /// Stamps of the sectors.
 pub struct Stamps {
     by_sector: Vec<(u64, Stamp)>,
-    least_processes: usize,
 }
 
 /// Reads the medium.
@@ -79,10 +76,7 @@ pub fn stamps_on(raw: &Path) -> Outcome<Stamps> {
             break;
         }
     }
-    Ok(Stamps {
-        by_sector,
-        least_processes: LEAST_PROCESSES,
-    })
+    Ok(Stamps { by_sector })
 }
 
 /// If the medium is encrypted: reads the files and maps their extents.
@@ -105,10 +99,7 @@ pub fn stamps_in_files(folder: &Path, ledger: &Ledger) -> Outcome<Stamps> {
             }
         }
     }
-    Ok(Stamps {
-        by_sector,
-        least_processes: LEAST_PROCESSES_BY_FILES,
-    })
+    Ok(Stamps { by_sector })
 }
 
 /// Compares, and reports how much was compared.
@@ -158,7 +149,7 @@ pub fn judge(
         .collect::<std::collections::BTreeSet<_>>()
         .len();
     let total: u64 = seen.values().sum();
-    if total + journaled == 0 || (journaled == 0 && processes < stamps.least_processes) {
+    if total + journaled == 0 || (journaled == 0 && processes < LEAST_PROCESSES) {
         return Err(format!(
             "only {total} sectors of {processes} processes were there to be judged"
         ));
