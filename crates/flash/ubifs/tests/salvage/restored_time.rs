@@ -41,7 +41,8 @@ pub fn writer(volume: &Arc<MemoryVolume>) -> Writer {
     Writer::open(shared, OpenOptions::standard()).expect("it opens")
 }
 
-/// Writes OLD, then NEW at `second_write`, sets the mtime back, and removes the file. The medium.
+/// Writes OLD, then NEW at `second_write`, sets the mtime back, and removes the file. The medium. The nodes fit into one LEB:
+/// a reference node between them would be lost with the log, and leave a gap that proves nothing.
 fn history(second_write: Option<Time>) -> Vec<u8> {
     let volume = Arc::new(MemoryVolume::new(60));
     let mut writer = writer(&volume);
@@ -54,7 +55,7 @@ fn history(second_write: Option<Time>) -> Vec<u8> {
     let inode = writer.create(ROOT_INODE, b"f", &new, at(10)).expect("it fits");
     let write = |writer: &mut Writer, content: &[u8; 4], now: Time| {
         writer
-            .write(inode, 0, &content.repeat(2048), now)
+            .write(inode, 0, &content.repeat(1024), now)
             .expect("it fits");
         writer.fsync().expect("it syncs");
     };
@@ -98,11 +99,16 @@ fn a_file_whose_newer_content_is_lost_is_not_whole() {
     // The mtime was set back; both writes have one time.
     for second_write in [at(20), at(10)] {
         let raw = history(Some(second_write));
+        let undamaged = salvage(&raw, Vec::new());
+        let [file] = undamaged.deleted() else {
+            panic!("{:?}", undamaged.deleted());
+        };
+        assert!(file.is_whole(), "{file:?}");
         let mut without_data = raw.clone();
         let erased = erase(&mut without_data, &|kind, node| {
             kind == NodeKind::Data && is_new(node)
         });
-        assert_eq!(erased, 2);
+        assert_eq!(erased, 1);
         let salvaged = salvage(&without_data, Vec::new());
         let [file] = salvaged.deleted() else {
             panic!("{:?}", salvaged.deleted());
