@@ -95,22 +95,15 @@ impl Ubifs {
 
     /// Numbers of the blocks (4096 bytes) that a file has; the others are holes.
     pub fn blocks_lossy(&self, file: InodeNumber, lost: &mut Vec<Finding>) -> Vec<u32> {
-        let (low, high) = (Key::first(file, KeyKind::Data), Key::last(file, KeyKind::Data));
-        self.places(low, high, lost)
-            .into_iter()
-            .map(|(key, _)| key.low())
-            .collect()
+        let places = self.block_places(file, lost);
+        places.into_iter().map(|(key, _)| key.low()).collect()
     }
 
     /// Numbers of the blocks that a file has up to its size, as [`Ubifs::blocks_lossy`]. A block that lies behind it is
     /// added to `lost`: a truncation removes blocks from the index, so the size is wrong and cuts content off.
     pub fn file_blocks_lossy(&self, file: &Inode, lost: &mut Vec<Finding>) -> Vec<u32> {
         let number = file.key.inode_number();
-        let mut found = self.places(
-            Key::first(number, KeyKind::Data),
-            Key::last(number, KeyKind::Data),
-            lost,
-        );
+        let mut found = self.block_places(number, lost);
         let is_inside =
             |(key, _): &(Key, Place)| u64::from(key.low()) * u64::from(BLOCK_BYTES) < file.size_bytes;
         let inside = found.partition_point(is_inside);
@@ -124,6 +117,12 @@ impl Ubifs {
         }
         found.truncate(inside);
         found.into_iter().map(|(key, _)| key.low()).collect()
+    }
+
+    /// Keys and places of all blocks of a file, by number.
+    fn block_places(&self, file: InodeNumber, lost: &mut Vec<Finding>) -> Vec<(Key, Place)> {
+        let (low, high) = (Key::first(file, KeyKind::Data), Key::last(file, KeyKind::Data));
+        self.places(low, high, lost)
     }
 
     /// The first byte at or behind `from` that is in a block or in a hole, as `target` says; `None` if none exists
