@@ -13,7 +13,7 @@ use crate::blocks::Claims;
 use crate::correct::{Region, Regions};
 use crate::dump::Dump;
 use crate::finding::{Finding, What};
-use crate::partition::{Group, groups, sort_by_claim};
+use crate::group::{Group, groups, sort_by_claim};
 use crate::scan::Hit;
 use crate::shape::{EccHint, Hints, candidates, usual_page};
 

@@ -26,6 +26,7 @@ mod correct;
 mod dump;
 mod ecc;
 mod finding;
+mod group;
 mod open;
 mod parallel;
 mod partition;
