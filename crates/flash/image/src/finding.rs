@@ -116,6 +116,13 @@ pub enum What {
         /// Whether its first block is known. Otherwise blocks may be in the wrong one of the two.
         is_certain: bool,
     },
+    /// More images with one sequence than are told apart: this one and those behind it are one partition.
+    TooManyCopies {
+        /// The image sequence.
+        sequence: u32,
+        /// Number of images that are partitions of their own.
+        copies: usize,
+    },
     /// A damaged EC header in front of a good VID header.
     EcHeader,
     /// A damaged VID header.
@@ -239,6 +246,7 @@ impl What {
             | Self::SecondCopy {
                 is_certain: false, ..
             }
+            | Self::TooManyCopies { .. }
             | Self::NoTable
             | Self::TableRecord(_)
             | Self::UpdateMarker
@@ -292,6 +300,7 @@ impl What {
             Self::NoShape { .. } => "no-shape",
             Self::OtherSize { .. } => "other-size",
             Self::SecondCopy { .. } => "second-copy",
+            Self::TooManyCopies { .. } => "too-many-copies",
             Self::EcHeader => "ec-header",
             Self::VidHeader { .. } => "vid-header",
             Self::Refused(_) => "refused",
@@ -362,6 +371,12 @@ impl fmt::Display for What {
                 } else {
                     ", and blocks in front of this place may be its blocks too: --offset and --length separate the two"
                 }
+            ),
+            Self::TooManyCopies { sequence, copies } => write!(
+                out,
+                "image {} with the sequence {sequence} begins here; it and those behind it are read as a part of image {copies}, which \
+                 mixes their blocks: --offset and --length separate them",
+                copies + 1
             ),
             Self::EcHeader => out.write_str("the EC header is damaged; the block is used by its VID header"),
             Self::VidHeader {

@@ -258,17 +258,26 @@ impl Draft {
     fn read(dump: &Dump, group: &Group, shape: Shape, claims: &Claims, copies: usize) -> Vec<Self> {
         let reader = Reader::read(dump, shape, claims, &group.at);
         let (counts, findings) = (reader.counts, reader.findings);
-        let whole = Self {
+        let mut whole = Self {
             sequence: group.sequence,
             shape,
             blocks: reader.blocks,
             counts,
             findings,
         };
-        let Some(copy) = whole.second_copy().filter(|_| copies > 1) else {
+        let Some(copy) = whole.second_copy() else {
             return vec![whole];
         };
         let place = |at: i64| u64::try_from(at.max(0)).unwrap_or(0);
+        if copies <= 1 {
+            let what = What::TooManyCopies {
+                sequence: group.sequence,
+                copies: COPIES_MAX,
+            };
+            let finding = Finding::new(Some(dump.base() + place(copy.at)), what);
+            whole.findings.push(finding);
+            return vec![whole];
+        }
         let border = copy.at;
         let (front, behind) = group
             .at

@@ -144,6 +144,22 @@ fn images_with_one_sequence_part_at_the_volume_table_of_the_second() {
     }
 }
 
+#[test]
+fn images_beyond_the_limit_of_one_sequence_are_a_loss() {
+    let images = |number: u8| -> Vec<u8> {
+        let contents = (0..number).map(|image| vec![image; LEB * 3]);
+        contents
+            .flat_map(|data| ubi(7, BLOCK, &[dynamic("data", &data)]))
+            .collect()
+    };
+    let survey = surveyed(&images(16));
+    assert_eq!((partitions(&survey).len(), losses(&survey)), (16, vec![]));
+    let survey = surveyed(&images(17));
+    assert_eq!(partitions(&survey).len(), 16);
+    let is_told = |what: &What| matches!(what, What::TooManyCopies { copies: 16, .. });
+    assert!(losses(&survey).iter().any(is_told), "{:?}", losses(&survey));
+}
+
 /// The second device has rewritten its volume table, which therefore gives no distance; that of most LEBs is wrong.
 #[test]
 fn blocks_between_two_possible_borders_are_a_loss() {
