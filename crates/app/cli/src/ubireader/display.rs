@@ -65,5 +65,5 @@ pub fn run(arguments: &DisplayArguments) -> Result<Finding> {
             print_line(&shown_file_system(&ubifs, &place))?;
         }
     }
-    Ok(common.end(of_survey + losses.count()))
+    Ok(common.end(&input, of_survey + losses.count()))
 }

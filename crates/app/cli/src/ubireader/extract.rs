@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use extract::dump::names::{Names, harmless};
 use extract::dump::{member, report};
@@ -15,7 +15,7 @@ use extract::{Budget, Losses, Progress};
 use image::{Content, DumpVolume, Partition, Volume};
 use ubi::format::VolumeKind;
 
-use super::{Common, Input, budget, make_folder, open, umask};
+use super::{Common, budget, make_folder, open, stopped, umask};
 use crate::Finding;
 use crate::output::{print_error, print_line, to_file};
 use crate::ubifs_command::extract::spinner;
@@ -105,11 +105,10 @@ pub fn files(arguments: &FilesArguments) -> Result<Finding> {
         };
         files.tree(Arc::new(bare.open()), &folder)?;
     }
-    let stopped = files.budget.is_stopped();
-    Ok(if stopped {
-        Finding::Something
-    } else {
-        common.end(files.losses)
+    let end = common.end(&input, files.losses);
+    Ok(match files.budget.is_stopped() {
+        true => stopped(&out),
+        false => end,
     })
 }
 
@@ -117,6 +116,9 @@ impl Files<'_> {
     fn partition(&mut self, partition: &Partition, folder: &Path) -> Result<()> {
         let mut names = Names::default();
         for volume in &partition.volumes {
+            if self.budget.is_stopped() {
+                return Ok(());
+            }
             let name = harmless(&volume.name());
             let place = name.as_bytes();
             self.losses += volume
@@ -148,6 +150,9 @@ impl Files<'_> {
     }
 
     fn tree(&mut self, volume: Arc<DumpVolume>, folder: &Path) -> Result<()> {
+        if self.budget.is_stopped() {
+            return Ok(());
+        }
         if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
             bail!("Output directory is not empty. {}", folder.display());
         }
@@ -192,10 +197,9 @@ fn write_image(volume: &Volume, file: &Path, budget: &Budget) -> Result<u64> {
         print_error(&format!("{}: {error}", file.display()));
         return Ok(1);
     }
-    to_file(file, &mut |out: &mut dyn Write| {
-        std::io::copy(&mut stream, out).with_context(|| format!("{} can't be written", file.display()))?;
-        Ok(())
-    })?;
+    if !copy(&mut stream, file, budget)? {
+        return Ok(0);
+    }
     let place = file.as_os_str().as_encoded_bytes();
     Ok(stream
         .findings()
@@ -225,7 +229,11 @@ pub fn images(arguments: &ImagesArguments) -> Result<Finding> {
         let sequence = names.unique(&partition.image_sequence.to_string());
         if arguments.image_type.eq_ignore_ascii_case("UBI") {
             make_folder(&folder)?;
-            whole(&input, partition, &folder.join(format!("img-{sequence}.ubi")))?;
+            copy(
+                &mut partition.blocks(&input.dump),
+                &folder.join(format!("img-{sequence}.ubi")),
+                &budget,
+            )?;
             continue;
         }
         let mut names = Names::default();
@@ -243,19 +251,29 @@ pub fn images(arguments: &ImagesArguments) -> Result<Finding> {
             )?;
         }
     }
-    Ok(common.end(losses))
+    let end = common.end(&input, losses);
+    Ok(match budget.is_stopped() {
+        true => stopped(&out),
+        false => end,
+    })
 }
 
-/// Writes all blocks of a partition, without OOB.
-fn whole(input: &Input, partition: &Partition, file: &Path) -> Result<()> {
-    to_file(file, &mut |out: &mut dyn Write| {
-        let mut blocks = partition.blocks(&input.dump);
-        let mut buffer = vec![0; 1 << 20];
+/// Copies a stream to a file. `false` if the run is stopped: there is no such file then.
+fn copy(stream: &mut dyn Read, file: &Path, budget: &Budget) -> Result<bool> {
+    let mut buffer = vec![0; 1 << 20];
+    let copied = to_file(file, &mut |out: &mut dyn Write| {
         loop {
-            match blocks.read(&mut buffer)? {
+            ensure!(!budget.is_stopped(), "stopped");
+            match stream.read(&mut buffer)? {
                 0 => return Ok(()),
-                bytes => out.write_all(&buffer[..bytes])?,
+                bytes => out
+                    .write_all(&buffer[..bytes])
+                    .with_context(|| format!("{} can't be written", file.display()))?,
             }
         }
-    })
+    });
+    match budget.is_stopped() {
+        true => Ok(false),
+        false => copied.map(|()| true),
+    }
 }

@@ -83,7 +83,7 @@ pub fn run(arguments: &ListArguments) -> Result<Finding> {
     {
         losses.tell(path.as_bytes(), &"no file system of the dump has it");
     }
-    Ok(common.end(of_survey + losses.count()))
+    Ok(common.end(&input, of_survey + losses.count()))
 }
 
 /// Lists a directory. `false` if this file system has none: there may be others.

@@ -2,7 +2,7 @@
 //! codes, so that unblob, binwalk, EMBA and FACT call them unchanged through links.
 //!
 //! Differences are in docs/guide/unpack.md: more is found and nothing ends at the first volume without UBIFS. Exit codes:
-//! 0 done, 1 a loss without `-w` or nothing that was understood, 2 wrong arguments.
+//! 0 done, 1 a loss without `-w` or nothing that was understood, 2 wrong arguments, 130 stopped by a signal.
 
 mod display;
 mod extract;
@@ -17,7 +17,10 @@ use ::extract::dump::report;
 use ::extract::{Budget, Losses};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use image::{BareVolume, Dump, DumpVolume, EccHint, Hints, Part, Partition, Severity, Survey, open_ubifs};
+use image::{
+    BareVolume, Dump, DumpVolume, EccHint, Hints, Part, Partition, Severity, Survey, open_ubifs,
+    unreadable_since,
+};
 use rustix::fs::Mode;
 use ubifs::{OpenOptions, Ubifs};
 
@@ -146,13 +149,30 @@ impl Common {
         }))
     }
 
-    /// The exit code for this number of losses.
-    fn end(&self, losses: u64) -> Finding {
-        match losses > 0 && !self.warn_only_block_read_errors {
+    /// The exit code for this number of losses, and those of the dump since it was surveyed.
+    fn end(&self, input: &Input, losses: u64) -> Finding {
+        let late = unreadable_since(&input.dump);
+        let late: u64 = late
+            .iter()
+            .map(|finding| report::tell(print_error, b"", finding))
+            .sum();
+        match losses + late > 0 && !self.warn_only_block_read_errors {
             true => Finding::Something,
             false => Finding::Nothing,
         }
     }
+}
+
+/// The exit code of Python after Ctrl-C.
+const STOPPED: u8 = 130;
+
+/// Tells that a run was stopped, and its exit code.
+fn stopped(out: &Path) -> Finding {
+    print_error(&format!(
+        "stopped before its end: {} holds whole files, but not all",
+        out.display()
+    ));
+    Finding::Code(STOPPED)
 }
 
 impl Input {

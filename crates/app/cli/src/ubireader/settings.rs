@@ -1,6 +1,9 @@
 //! `ubireader_utils_info`: the settings of `mkfs.ubifs` and `ubinize` that make the images of a dump again.
 
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -9,6 +12,7 @@ use extract::Losses;
 use extract::dump::names::Names;
 use extract::ubireader::{mkfs_options, section, settings, ubinize_options};
 use image::Content;
+use outfile::{OutFile, Unfinished};
 
 use super::extract::DEFAULT_FOLDER;
 use super::{Common, make_folder, open};
@@ -78,16 +82,29 @@ pub fn run(arguments: &SettingsArguments) -> Result<Finding> {
         if !arguments.show_only {
             let folder = out.join(&input.name).join(&image);
             make_folder(&folder)?;
-            for (file, content) in [
-                (format!("create_ubi_{image}.sh"), &script),
-                (format!("{image}.ini"), &ini),
+            for (file, content, mode) in [
+                (format!("create_ubi_{image}.sh"), &script, Some(SCRIPT_MODE)),
+                (format!("{image}.ini"), &ini, None),
             ] {
                 let path = folder.join(file);
                 print_line(&format!("Writing to: {}", path.display()))?;
-                outfile::write(&path, content.as_bytes())
+                write(&path, content, mode)
                     .with_context(|| format!("{} can't be written", path.display()))?;
             }
         }
     }
-    Ok(common.end(of_survey + losses.count()))
+    Ok(common.end(&input, of_survey + losses.count()))
+}
+
+/// The mode of scripts, whatever the umask is.
+const SCRIPT_MODE: u32 = 0o755;
+
+fn write(path: &Path, content: &str, mode: Option<u32>) -> io::Result<()> {
+    let mut output = OutFile::create(path, Unfinished::Remove)?;
+    output.write_all(content.as_bytes())?;
+    let file = output.finish()?;
+    match mode {
+        Some(mode) => file.set_permissions(Permissions::from_mode(mode)),
+        None => Ok(()),
+    }
 }

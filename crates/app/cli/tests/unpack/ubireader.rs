@@ -3,7 +3,10 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::parts::{Parts, noise, text};
 
@@ -98,6 +101,38 @@ fn images_are_named_by_sequence_and_volume() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
+/// The first image goes to a FIFO, so that the tool waits for its reader when the signal comes.
+#[test]
+fn a_stopped_run_leaves_whole_files_and_exits_with_130() {
+    let parts = Parts::make();
+    let folder = parts.folder.path();
+    fs::write(parts.path("dump"), parts.dump()).expect("written");
+    let output = tool(folder, "extract_images", &["-o", "whole", "dump"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let images = parts.path("out/dump");
+    fs::create_dir_all(&images).expect("made");
+    let fifo = images.join("img-1001_vol-kernel.ubifs");
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+    let child = Command::new(folder.join("ubireader_extract_images"))
+        .args(["-w", "-o", "out", "dump"])
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    // Until the tool opens it, too.
+    let reader = fs::File::open(&fifo).expect("a FIFO");
+    let process = Pid::from_raw(i32::try_from(child.id()).expect("small")).expect("not 0");
+    kill_process(process, Signal::INT).expect("it waits");
+    let output = child.wait_with_output().expect("it ends");
+    drop(reader);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{message}");
+    assert!(message.contains("stopped before its end"), "{message}");
+    let left: Vec<_> = fs::read_dir(&images).expect("a folder").collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
 #[test]
 fn a_loss_is_exit_code_1_and_0_when_it_is_only_warned_of() {
     let parts = Parts::make();
@@ -172,8 +207,10 @@ fn lists_settings_and_superblocks_have_the_lines_that_scripts_look_for() {
 
     let output = tool(folder, "utils_info", &["-o", "out", "dump"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let script =
-        fs::read_to_string(parts.path("out/dump/img-1002/create_ubi_img-1002.sh")).expect("a script");
+    let script = parts.path("out/dump/img-1002/create_ubi_img-1002.sh");
+    let mode = fs::metadata(&script).expect("a script").permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o755, "as ubi_reader's");
+    let script = fs::read_to_string(script).expect("a script");
     assert!(
         script.contains("mkfs.ubifs -m 2048 -e 126976 -c 200 -x lzo -f 8 -k r5 -p 1"),
         "{script}"

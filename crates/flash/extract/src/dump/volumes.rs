@@ -262,20 +262,24 @@ impl Volumes<'_, '_, '_> {
     fn image(&mut self, volume: &Volume, name: &str, done: &mut Done) -> Result<()> {
         let name = self.names.unique(name);
         let mut stream = volume.stream();
-        done.bytes = stream.length_bytes();
+        let length = stream.length_bytes();
         let Some(target) = self.target.as_deref_mut() else {
+            // A list has the size of what would be written.
+            done.bytes = length;
             return Ok(());
         };
         let place = format!("{}/{name}", self.folder);
         let mut losses = Losses::below(self.tell, place.as_bytes());
-        let length = stream.length_bytes();
         if let Err(error) = self.budget.take_bytes(length) {
             losses.leave_out(b"", &error);
             done.add_losses(&losses);
             return Ok(());
         }
         match target.content((self.folder, &name), length, &mut stream, self.budget) {
-            Ok(true) => done.output = Some(place),
+            Ok(true) => {
+                done.output = Some(place);
+                done.bytes = length;
+            }
             Ok(false) => {}
             Err(error) if target.is_stream() => return Err(error),
             Err(error) => {
