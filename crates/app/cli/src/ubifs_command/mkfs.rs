@@ -19,7 +19,7 @@ use ubifs::mkfs::{
 };
 
 use super::source::choose_volume;
-use crate::output::{print_line, to_file};
+use crate::output::{print_error, print_line, to_file};
 use crate::quantity::parse_bytes;
 use crate::ubi_command::chip::{ChipArguments, bar, finish, geometry};
 use crate::ubi_command::format::random;
@@ -163,12 +163,18 @@ pub fn run(arguments: &MkfsArguments) -> Result<()> {
         (None, None) => on_chip(arguments, epoch, &tree, &mut step)?,
     };
     progress.finish_and_clear();
+    let left_out = tree.xattrs_left_out();
+    if left_out > 0 {
+        print_error(&format!(
+            "note: {left_out} extended attributes are left out, such as ACLs: UBIFS has only user.*, trusted.* and security.*"
+        ));
+    }
     if arguments.json {
         let uuid = extract::texts::uuid(&report.uuid);
         let document = json!({
             "lebs": report.lebs, "lebs_written": report.lebs_written_end, "inodes": report.inodes,
             "content_bytes": report.content_bytes, "stored_bytes": report.stored_bytes,
-            "index_bytes": report.index_bytes, "uuid": uuid,
+            "index_bytes": report.index_bytes, "uuid": uuid, "xattrs_left_out": left_out,
         });
         print_line(&document.to_string())?;
     }

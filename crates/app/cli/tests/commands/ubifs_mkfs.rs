@@ -114,3 +114,49 @@ fn options_that_contradict_one_another_say_what_can_be() {
         assert!(!bench.0.path().join("out").exists() && !bench.0.path().join("out.volume.partial").exists());
     }
 }
+
+/// UBIFS of Linux has no handler for `system.posix_acl_access`: an ACL in the image would be neither shown nor obeyed.
+#[test]
+fn acls_that_are_left_out_are_counted() {
+    let bench = Bench::new();
+    let made = bench.run(&words("ubifs mkfs -m 512 -e 15872 -c 100 -r tree --json none"));
+    assert!(made.stderr.is_empty(), "{made:?}");
+    let entry = |tag: u16, permissions: u16, id: u32| {
+        [
+            &tag.to_le_bytes()[..],
+            &permissions.to_le_bytes(),
+            &id.to_le_bytes(),
+        ]
+        .concat()
+    };
+    let nobody = u32::MAX;
+    let acl = [
+        2_u32.to_le_bytes().to_vec(),
+        entry(1, 6, nobody),
+        entry(2, 4, 1000),
+        entry(4, 4, nobody),
+        entry(16, 4, nobody),
+        entry(32, 4, nobody),
+    ];
+    let file = bench.0.path().join("tree/a/small");
+    rustix::fs::setxattr(
+        &file,
+        "system.posix_acl_access",
+        &acl.concat(),
+        rustix::fs::XattrFlags::empty(),
+    )
+    .expect("temporary folders have ACLs");
+    let made = bench.run(&words("ubifs mkfs -m 512 -e 15872 -c 100 -r tree --json one"));
+    let message = String::from_utf8_lossy(&made.stderr);
+    assert_eq!(made.status.code(), Some(0), "{message}");
+    assert!(
+        message.contains("1 extended attributes are left out, such as ACLs"),
+        "{message}"
+    );
+    let report: serde_json::Value = serde_json::from_slice(&made.stdout).expect("a report");
+    assert_eq!(report["xattrs_left_out"].as_u64(), Some(1), "{report}");
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}

@@ -1,6 +1,6 @@
 //! Imports a host directory as a [`Tree`]: types, permissions, owners, times, hard links, and the extended attributes
-//! that UBIFS supports (`user.`, `trusted.`, `security.`), as far as the process may read them. Contents are read
-//! later.
+//! that UBIFS supports (`user.`, `trusted.`, `security.`), as far as the process may read them. Others, such as ACLs, are
+//! counted: Linux' UBIFS has no handler for them and would neither show nor obey them. Contents are read later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
@@ -30,7 +30,8 @@ pub struct HostError {
 /// Imports a host directory, which becomes the root.
 pub fn tree_of_folder(root: &Path) -> Result<Tree, HostError> {
     let meta = fs::metadata(root).map_err(at(root))?;
-    let mut tree = Tree::empty(attributes(root, &meta)?);
+    let mut left_out = 0;
+    let mut tree = Tree::empty(attributes(root, &meta, &mut left_out)?);
     let mut known: HashMap<(u64, u64), FileNumber> = HashMap::new();
     let mut pending = vec![(root.to_owned(), Tree::ROOT)];
     while let Some((folder, directory)) = pending.pop() {
@@ -46,7 +47,7 @@ pub fn tree_of_folder(root: &Path) -> Result<Tree, HostError> {
             let file = match linked {
                 Some(file) => file,
                 None => {
-                    let attributes = attributes(&path, &meta)?;
+                    let attributes = attributes(&path, &meta, &mut left_out)?;
                     let content = content(&path, &meta)?;
                     tree.add(TreeFile { attributes, content })
                 }
@@ -61,6 +62,7 @@ pub fn tree_of_folder(root: &Path) -> Result<Tree, HostError> {
             }
         }
     }
+    tree.xattrs_left_out = left_out;
     Ok(tree)
 }
 
@@ -72,7 +74,7 @@ fn at(path: &Path) -> impl Fn(std::io::Error) -> HostError {
     }
 }
 
-fn attributes(path: &Path, meta: &Metadata) -> Result<Attributes, HostError> {
+fn attributes(path: &Path, meta: &Metadata, left_out: &mut u64) -> Result<Attributes, HostError> {
     let time = |seconds, nanoseconds: i64| Time {
         seconds,
         nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
@@ -84,7 +86,7 @@ fn attributes(path: &Path, meta: &Metadata) -> Result<Attributes, HostError> {
         accessed: time(meta.atime(), meta.atime_nsec()),
         modified: time(meta.mtime(), meta.mtime_nsec()),
         changed: time(meta.ctime(), meta.ctime_nsec()),
-        xattrs: xattrs(path).map_err(|errno| at(path)(errno.into()))?,
+        xattrs: xattrs(path, left_out).map_err(|errno| at(path)(errno.into()))?,
     })
 }
 
@@ -109,16 +111,18 @@ fn content(path: &Path, meta: &Metadata) -> Result<Content, HostError> {
     })
 }
 
-/// Extended attributes of a path, without following a link. Empty if the host file system does not support them.
-fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
+/// Extended attributes of a path, without following a link. Empty if the host file system does not support them. Those that
+/// UBIFS can't have are added to `left_out`.
+fn xattrs(path: &Path, left_out: &mut u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
     let names = match filled(|out| rustix::fs::llistxattr(path, out)) {
         Ok(names) => names,
         Err(Errno::OPNOTSUPP | Errno::PERM) => return Ok(BTreeMap::new()),
         Err(errno) => return Err(errno),
     };
     let mut found = BTreeMap::new();
-    for name in names.split(|byte| *byte == 0) {
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         if !PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            *left_out += 1;
             continue;
         }
         match filled(|out| rustix::fs::lgetxattr(path, name, out)) {

@@ -80,6 +80,8 @@ pub struct TreeFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     files: Vec<TreeFile>,
+    /// Extended attributes of host files that UBIFS can't have, such as ACLs.
+    pub(super) xattrs_left_out: u64,
 }
 
 impl Tree {
@@ -94,7 +96,14 @@ impl Tree {
                 attributes: root,
                 content: Content::Directory(BTreeMap::new()),
             }],
+            xattrs_left_out: 0,
         }
+    }
+
+    /// Number of extended attributes of host files that UBIFS can't have, such as ACLs.
+    #[must_use]
+    pub const fn xattrs_left_out(&self) -> u64 {
+        self.xattrs_left_out
     }
 
     /// Returns a file.
