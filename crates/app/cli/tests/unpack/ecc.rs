@@ -218,3 +218,19 @@ fn an_ecc_can_be_ignored_and_a_wrong_one_is_told() {
     let output = crate::parts::tidegate(&["unpack", text(&image), "--list", "--ecc", "bch8"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
+
+/// A page of the kernel with an erased OOB area: written in raw mode.
+#[test]
+fn a_page_without_ecc_among_others_is_told_and_stays_as_it_was_read() {
+    let parts = Parts::make();
+    let controller = controller("linux", 4);
+    let mut dump = dump(&controller, &images(&parts), &mut Prng::new(7), &mut |_, _| 0);
+    let raw = PAGE + controller.oob;
+    let oob = (NOISE_PAGES + 2 * 64 + 10) * raw + PAGE;
+    assert_ne!(dump[oob..oob + controller.oob], vec![0xFF; controller.oob]);
+    dump[oob..oob + controller.oob].fill(0xFF);
+    let (code, message, _, out) = unpacked(&parts, &dump, &[]);
+    assert_eq!(code, Some(0), "{message}");
+    assert!(message.contains("1 page was written without ECC"), "{message}");
+    check(&parts, &out);
+}

@@ -1,6 +1,7 @@
 //! The words of `tidegate unpack` beside its output: content that is missing is a loss, and the report is that of the files
 //! on the disk.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use nand::FileNand;
 use serde_json::Value;
 use ubi::{AttachOptions, Volume, VolumeId, scan};
-use ubifs::format::ROOT_INODE;
+use ubifs::format::{DirectoryEntry, Inode, NodeKind, ROOT_INODE, check, seal};
 use ubifs::mkfs::Time;
 use ubifs::{NewFile, OpenOptions, Ubifs, Writer};
 
@@ -390,4 +391,118 @@ fn the_report_counts_what_was_written() {
     // Nothing is damaged, so that a salvage would get no more.
     assert!(message.contains("it is a device"), "{message}");
     assert!(!message.contains("--salvage"), "{message}");
+}
+
+#[test]
+fn a_volume_that_was_left_out_has_no_bytes_in_the_report() {
+    let parts = Parts::make();
+    let (output, out) = parts.unpack(&parts.first, &["--max-size", "1k", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report = report_of(&out);
+    let volumes = report["parts"][0]["volumes"].as_array().expect("volumes");
+    let kernel = volumes
+        .iter()
+        .find(|volume| volume["name"] == "kernel")
+        .expect("a kernel");
+    assert!(!out.join("1001/kernel.bin").exists());
+    assert_eq!(
+        (kernel["bytes"].as_u64(), &kernel["output"]),
+        (Some(0), &Value::Null)
+    );
+    let lost = kernel["lost"].to_string();
+    assert!(lost.contains("300001 bytes are left out"), "{lost}");
+}
+
+/// Directories that hold themselves, their parent, and the root: entries of files are changed to lead there.
+#[test]
+fn directories_in_a_cycle_are_told_and_written_once() {
+    let parts = Parts::make();
+    let tree = parts.path("cycle");
+    fs::create_dir_all(tree.join("outer/inner")).expect("made");
+    for name in ["self", "inner/parent", "inner/root"] {
+        fs::write(tree.join("outer").join(name), "x").expect("made");
+    }
+    let mut dump = plain_ubifs(&parts, "cycle", "cycle.ubifs");
+    let entries: BTreeMap<Vec<u8>, usize> = (0..dump.len())
+        .step_by(8)
+        .filter_map(|place| {
+            let end = (place + 4096).min(dump.len());
+            let header = check(&dump[place..end]).ok()?;
+            let node = &dump[place..place + usize::try_from(header.bytes).expect("small")];
+            let entry = DirectoryEntry::decode(node, NodeKind::Entry).ok()?;
+            (header.kind == NodeKind::Entry).then_some((entry.name, place))
+        })
+        .collect();
+    let outer = entries[&b"outer"[..]] + 40;
+    let outer: [u8; 8] = dump[outer..outer + 8].try_into().expect("8 bytes");
+    for (name, target) in [("self", outer), ("parent", outer), ("root", 1_u64.to_le_bytes())] {
+        let place = entries[name.as_bytes()];
+        let header = check(&dump[place..place + 512]).expect("an entry");
+        let node = &mut dump[place..place + usize::try_from(header.bytes).expect("small")];
+        node[40..48].copy_from_slice(&target);
+        // The type of a directory.
+        node[49] = 1;
+        seal(node, header.kind, header.group, header.sequence);
+    }
+    let image = parts.path("cycle.ubifs");
+    fs::write(&image, &dump).expect("written");
+    let second = "the directory has a second place in the tree; it is left out here";
+    for words in [&[][..], &["--salvage"], &["--deleted"]] {
+        let (output, out) = parts.unpack(&dump, words);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {message}");
+        assert!(message.contains(second), "{words:?}: {message}");
+        // A salvage keeps the newest name alone, which is below the directory itself.
+        let (host, told) = match words.contains(&"--salvage") {
+            true => ("lost+found/65", "the directory is below itself"),
+            false => ("outer", second),
+        };
+        let host = out.join("ubifs-0x0/files").join(host);
+        assert!(message.contains(told), "{words:?}: {message}");
+        assert!(host.join("inner").is_dir(), "{words:?}: {message}");
+        assert!(!host.join("inner/parent").exists() && !host.join("self").exists());
+    }
+    for words in [
+        &["ubifs", "tree"][..],
+        &["ubireader", "list-files", "-r", "-P", "/"],
+    ] {
+        let output = tidegate(&[words, &[text(&image)]].concat());
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {message}");
+        assert_eq!(message.matches(second).count(), 3, "{words:?}: {message}");
+    }
+}
+
+/// The block behind the end is found by the list of the file's blocks alone, as no read reaches it.
+#[test]
+fn a_file_whose_inode_has_a_size_that_is_too_small_is_told() {
+    let parts = Parts::make();
+    let size = 8192_u64 + 1234;
+    fs::write(parts.path("conf/cut"), noise(9426, 5)).expect("made");
+    let mut image = plain_ubifs(&parts, "conf", "cut.ubifs");
+    let mut changed = 0;
+    for place in (0..image.len()).step_by(8) {
+        let end = (place + 4096).min(image.len());
+        let Ok(header) = check(&image[place..end]) else {
+            continue;
+        };
+        let node = &mut image[place..place + usize::try_from(header.bytes).expect("small")];
+        if header.kind == NodeKind::Inode && Inode::decode(node).is_ok_and(|inode| inode.size_bytes == size) {
+            node[48..56].copy_from_slice(&4096_u64.to_le_bytes());
+            seal(node, header.kind, header.group, header.sequence);
+            changed += 1;
+        }
+    }
+    assert_eq!(changed, 1);
+    let (output, out) = parts.unpack(&image, &[]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    let lines: Vec<&str> = message
+        .lines()
+        .filter(|line| line.contains("files/cut: "))
+        .collect();
+    assert_eq!(lines.len(), 1, "{message}");
+    assert!(lines[0].contains("4096"), "{message}");
+    let found = fs::read(out.join("ubifs-0x0/files/cut")).expect("what the size says");
+    assert!(found == noise(9426, 5)[..4096]);
 }
