@@ -23,6 +23,7 @@ pub mod ecc;
 mod file;
 mod hamming;
 mod image;
+mod lock;
 mod model;
 mod mtd;
 mod pairing;

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use media::{Nanos, index};
 use outfile::{OutFile, Unfinished};
-use rustix::fs::{FlockOperation, flock};
 
 pub use self::cells::FileCells;
 use self::cells::record_at;
@@ -287,11 +286,7 @@ fn options(access: Access) -> std::fs::OpenOptions {
 }
 
 fn lock(image: &File, path: &Path, access: Access) -> Result<(), FileError> {
-    let operation = match access {
-        Access::ReadOnly => FlockOperation::NonBlockingLockShared,
-        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-    };
-    flock(image, operation).map_err(|error| match error {
+    crate::lock::lock(image, access).map_err(|error| match error {
         rustix::io::Errno::WOULDBLOCK => FileError::Locked { path: path.into() },
         error => host(path, "locking the image", error.into()),
     })

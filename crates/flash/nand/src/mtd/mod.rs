@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use media::{ByteCount, Clock, Host, Nand, NandError, NandGeometry, Page, PagePart, Peb, ReadReport, index};
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -380,19 +379,14 @@ fn report(ecc: ioctl::ReadEcc, uncorrectable: Vec<Page>) -> ReadReport {
 }
 
 fn lock(device: &File, path: &Path, access: Access) -> Result<(), MtdError> {
-    let operation = match access {
-        Access::ReadOnly => FlockOperation::NonBlockingLockShared,
-        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-    };
-    match flock(device, operation) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(MtdError::Locked { path: path.into() }),
-        Err(error) => Err(MtdError::Host {
+    crate::lock::lock(device, access).map_err(|error| match error {
+        Errno::WOULDBLOCK => MtdError::Locked { path: path.into() },
+        error => MtdError::Host {
             path: path.into(),
             action: "locking the device",
             source: error.into(),
-        }),
-    }
+        },
+    })
 }
 
 /// The geometry, from the device and from sysfs.
