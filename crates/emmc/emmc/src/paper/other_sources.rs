@@ -32,7 +32,7 @@ const TRACER_NS_PER_WAKE: u32 = 37_500;
 const FULL_CARD_BYTES: u64 = 4 << 30;
 
 /// Bytes of the card under the two translation layers. Its map has as small a part in RAM as that of a card of 16 GiB.
-const SMALL_CARD_BYTES: u64 = 1 << 30;
+const SMALL_CARD_BYTES: u64 = 2 << 30;
 
 /// Outcomes of the experiments of this module; `None` for those not wanted.
 #[derive(Clone, Debug)]
@@ -137,13 +137,8 @@ impl GalaxyS3 {
 impl Layers {
     fn run(world: &World, scale: PaperScale) -> Result<Self, CardError> {
         let written = |kind| {
-            let mut card = world.older.clone();
-            let smaller = (card.flash.capacity_bytes / SMALL_CARD_BYTES).max(1);
-            card.flash.capacity_bytes = SMALL_CARD_BYTES;
-            card.translation.kind = kind;
-            card.translation.cached_map_pages /= u32::try_from(smaller).unwrap_or(u32::MAX);
             // More than the spare flash and than the log blocks hold, so that both layers collect from the start.
-            world.random_writes(card, 8, scale.of(8000).max(500), 20_000)
+            world.random_writes(world.small_card(kind), 8, scale.of(8000).max(500), 20_000)
         };
         Ok(Self {
             fast: written(TranslationKind::Fast)?,
@@ -153,13 +148,29 @@ impl Layers {
 }
 
 impl World {
-    /// Writes of one page at random over a full card with 30 % of spare flash, after two card sizes of such writes.
-    fn overwritten(&self, scale: PaperScale) -> Result<Outcome, CardError> {
+    /// The older card with another translation layer, smaller.
+    pub(super) fn small_card(&self, kind: TranslationKind) -> CardFile {
+        let mut card = self.older.clone();
+        let smaller = (card.flash.capacity_bytes / SMALL_CARD_BYTES).max(1);
+        card.flash.capacity_bytes = SMALL_CARD_BYTES;
+        card.translation.kind = kind;
+        card.translation.cached_map_pages /= u32::try_from(smaller).unwrap_or(u32::MAX);
+        card
+    }
+
+    /// The card with 30 % of spare flash.
+    pub(super) fn spare_card(&self, scale: PaperScale) -> CardFile {
         let mut card = self.phone.clone();
         card.flash.capacity_bytes = scale.of(FULL_CARD_BYTES).max(1 << 30);
         card.flash.spare_permille = 300;
         // A page is the unit, so that the writes before the run leave no page half empty.
         card.translation.unit_bytes = card.flash.page_bytes;
+        card
+    }
+
+    /// Writes of one page at random over a full card with 30 % of spare flash, after two card sizes of such writes.
+    fn overwritten(&self, scale: PaperScale) -> Result<Outcome, CardError> {
+        let card = self.spare_card(scale);
         let pages = card.flash.capacity_bytes / u64::from(card.flash.page_bytes);
         let sectors = u64::from(card.flash.page_bytes / 512);
         self.random_writes(card, sectors, pages, 2 * pages)
