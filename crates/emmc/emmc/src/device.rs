@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(times.ready, nanos_us(731, 2));
     }
 
-    /// Of three units, only those that a write covers in part are read.
+    /// A write reads the units that it covers in part, and no others.
     #[test]
     fn a_partial_write_reads_only_the_units_that_it_covers_in_part() {
         let reads = |written: Extent| {

@@ -1,4 +1,4 @@
-//! Experiments of other publications, and the cost of the study's own tracer. Nothing of them was used for the model.
+//! Experiments of other publications, and the cost of the study's own tracer. None was used for the model.
 //!
 //! - seeds/000: sequential writes of 512 MB on the Galaxy S3, to the raw device and to ext4 (sections 2.3, 5.1 and 5.3).
 //! - A. Gupta, Y. Kim, B. Urgaonkar, DFTL (ASPLOS 2009), abstract: DFTL against FAST under random writes.

@@ -40,7 +40,7 @@ fn requests(outcome: &Outcome) -> f64 {
 }
 
 /// The first claim about the command queue was the goal that the model's queue was written for, so it is of kind input.
-/// Of DFTL's numbers only the sign is used, as its traces are not those of this load.
+/// DFTL gives only a sign, as its traces are not those of this load.
 pub(in crate::paper) const OF_OTHERS: [Stated; 15] = [
     Stated {
         name: "linux-packed",
