@@ -166,8 +166,11 @@ pub struct ControllerFile {
     pub contexts: u32,
 }
 
-/// Largest power of a bank in milliwatts: sums over the longest runs stay within 64 bits.
+/// Largest power of a bank in milliwatts.
 const POWER_MW_MAX: u32 = 10_000;
+
+/// Longest operation of a bank in microseconds: sums of times over the longest runs stay within 64 bits.
+const TIME_US_MAX: u32 = 1_000_000;
 
 impl CardFile {
     /// Parses a description; `name` is for messages.
@@ -183,6 +186,20 @@ impl CardFile {
                 what: "contexts",
                 found: u64::from(card.controller.contexts),
                 expected: "0 to 15",
+            });
+        }
+        let slow = [card.flash.program_slc_us, card.flash.erase_us];
+        let times = card
+            .flash
+            .read_us
+            .iter()
+            .chain(&card.flash.program_us)
+            .chain(&slow);
+        if let Some(longest) = times.max().filter(|longest| **longest > TIME_US_MAX) {
+            return Err(CardError::Number {
+                what: "read_us, program_us, program_slc_us, erase_us",
+                found: u64::from(*longest),
+                expected: "at most 1,000,000 (one second)",
             });
         }
         if let Some(power) = &card.power {
@@ -219,6 +236,12 @@ impl CardFile {
     pub fn preset(name: &str) -> Result<Self, CardError> {
         let (name, text) = PRESETS.find(name)?;
         Self::parse(name, text)
+    }
+
+    /// The file of the preset with this name.
+    #[must_use]
+    pub fn preset_text(name: &str) -> Option<&'static str> {
+        PRESETS.find(name).ok().map(|(_, text)| text)
     }
 
     /// Names of the presets.
@@ -321,6 +344,23 @@ mod tests {
             .expect_err("8 MiB ahead with 4 MiB of memory")
             .to_string();
         assert!(message.contains("read_ahead_bytes"), "{message}");
+    }
+
+    #[test]
+    fn an_operation_of_a_bank_takes_at_most_a_second() {
+        let with = |micros: &str| {
+            let text = include_str!("../cards/gt-i9300.toml");
+            CardFile::parse(
+                "mine",
+                &text.replace("erase_us = 3500", &format!("erase_us = {micros}")),
+            )
+        };
+        assert!(with("1000000").is_ok());
+        let message = with("1000001").expect_err("more than a second").to_string();
+        assert!(
+            message.contains("erase_us") && message.contains("1000001"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -182,17 +182,20 @@ impl Card {
     fn write_extent(&mut self, extent: &Extent, data: DataStream, before: u64, epoch: Epoch) {
         let unit_sectors = self.flash.geometry.unit_sectors();
         let (first, count) = self.flash.geometry.units_of(extent.sector, extent.sectors);
-        let partial = !extent.sector.is_multiple_of(u64::from(unit_sectors))
-            || !extent.sectors.is_multiple_of(unit_sectors);
+        // The rest of a unit that the write covers in part is read from flash before that unit can be programmed.
+        let end_sector = extent.sector + u64::from(extent.sectors);
+        let begins_inside = !extent.sector.is_multiple_of(u64::from(unit_sectors));
+        let ends_inside = !end_sector.is_multiple_of(u64::from(unit_sectors));
         let mut data = data;
-        if partial {
-            // The rest of the first and the last unit is read from flash before either can be programmed.
-            let mut end = self.layer.read(&mut self.flash, first, 1, data.start);
-            if count > 1 {
-                end = end.max(self.layer.read(&mut self.flash, first + count - 1, 1, data.start));
-            }
-            data.start = data.start.max(end);
+        let mut rest_read = data.start;
+        if begins_inside {
+            rest_read = rest_read.max(self.layer.read(&mut self.flash, first, 1, data.start));
         }
+        if ends_inside && (count > 1 || !begins_inside) {
+            let last = first + count - 1;
+            rest_read = rest_read.max(self.layer.read(&mut self.flash, last, 1, data.start));
+        }
+        data.start = rest_read;
         let write = UnitWrite {
             first,
             count,
@@ -514,6 +517,24 @@ mod tests {
     fn four_kib_take_command_data_transfer_and_program() {
         let times = card(&file()).write(Nanos::ZERO, 0, &[extent(0, 8)], Durability::Cached);
         assert_eq!(times.ready, nanos_us(731, 2));
+    }
+
+    /// A write reads the units that it covers in part, and no others.
+    #[test]
+    fn a_partial_write_reads_only_the_units_that_it_covers_in_part() {
+        let reads = |written: Extent| {
+            let mut card = card(&file());
+            let start = card
+                .write(Nanos::ZERO, 0, &[extent(0, 24)], Durability::Cached)
+                .ready;
+            card.write(start, 0, &[written], Durability::Cached);
+            card.counters().nand.reads
+        };
+        assert_eq!(reads(extent(0, 24)), 0, "whole units");
+        assert_eq!(reads(extent(0, 20)), 1, "the last one in part");
+        assert_eq!(reads(extent(4, 20)), 1, "the first one in part");
+        assert_eq!(reads(extent(4, 16)), 2, "both");
+        assert_eq!(reads(extent(2, 4)), 1, "the middle of one");
     }
 
     /// A pack of two x 4 KiB: header 1 sector, then 16 sectors fill one page: 100 + 17 x 6.4 + 80 + 500 = 788.8.

@@ -150,6 +150,12 @@ impl HostFile {
         Self::parse(name, text)
     }
 
+    /// The file of the preset with this name.
+    #[must_use]
+    pub fn preset_text(name: &str) -> Option<&'static str> {
+        PRESETS.find(name).ok().map(|(_, text)| text)
+    }
+
     /// Names of the presets.
     pub fn preset_names() -> impl Iterator<Item = &'static str> {
         PRESETS.names()

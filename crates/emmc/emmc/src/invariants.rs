@@ -3,7 +3,7 @@
 //! They tie counters of different layers together, so that a counter that belongs to another run, or is counted twice,
 //! is noticed.
 
-use crate::nand_array::{NandPower, NandTiming};
+use crate::nand_array::{NandPower, NandTiming, energy_pj};
 use crate::outcome::Outcome;
 use crate::packing::Stop;
 
@@ -82,11 +82,11 @@ fn check_times(outcome: &Outcome, at_end: &AtEnd) -> Result<(), String> {
 /// The energy is the power of each operation by its time, and between standby and the highest power for the whole run.
 fn check_energy(outcome: &Outcome, at_end: &AtEnd) -> Result<(), String> {
     let (nand, power, timing) = (&outcome.nand, &at_end.power, &at_end.timing);
-    let copy = timing.read[0].0 * power.read_mw + timing.program_slc.0 * power.program_mw;
-    let expected = nand.read_ns * power.read_mw
-        + nand.program_ns * power.program_mw
-        + nand.erase_ns * power.erase_mw
-        + nand.backups * copy;
+    let copy = energy_pj(timing.read[0].0, power.read_mw) + energy_pj(timing.program_slc.0, power.program_mw);
+    let expected = energy_pj(nand.read_ns, power.read_mw)
+        + energy_pj(nand.program_ns, power.program_mw)
+        + energy_pj(nand.erase_ns, power.erase_mw)
+        + u128::from(nand.backups) * copy;
     let numbers = || format!("{:?} pJ, {nand:?}, {power:?}", outcome.energy_pj);
     ensure(
         nand.energy_pj == expected,
@@ -103,8 +103,7 @@ fn check_energy(outcome: &Outcome, at_end: &AtEnd) -> Result<(), String> {
     let least = powers.into_iter().min().unwrap_or_default() * 1000;
     let bound = |microwatts: u64| bank_time * u128::from(microwatts) / 1000;
     ensure(
-        bound(least.min(power.standby_uw)) <= u128::from(energy) + 1
-            && u128::from(energy) <= bound(most.max(power.standby_uw)),
+        bound(least.min(power.standby_uw)) <= energy + 1 && energy <= bound(most.max(power.standby_uw)),
         "the energy is beyond the power of the banks",
         numbers,
     )

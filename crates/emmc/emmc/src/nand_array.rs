@@ -75,7 +75,7 @@ pub struct NandCounters {
     /// The same for copies to the SLC buffer.
     pub backup_ns: u64,
     /// Energy of all these operations, picojoules; 0 without a known power.
-    pub energy_pj: u64,
+    pub energy_pj: u128,
 }
 
 impl NandCounters {
@@ -100,6 +100,12 @@ impl NandCounters {
     pub const fn busy_ns(&self) -> u64 {
         self.program_ns + self.read_ns + self.erase_ns + self.backup_ns
     }
+}
+
+/// The energy of some nanoseconds at some milliwatts: a card of the highest power that a file may have needs more than 64
+/// bits within days.
+pub(crate) fn energy_pj(time_ns: u64, power_mw: u64) -> u128 {
+    u128::from(time_ns) * u128::from(power_mw)
 }
 
 /// The banks and their shared resources.
@@ -172,9 +178,8 @@ impl NandArray {
             self.backup_free = end;
             self.counters.backup_ns += self.occupy(bank, start, end);
             self.counters.backups += 1;
-            // nanoseconds x milliwatts = picojoules
-            self.counters.energy_pj += self.timing.read[0].0 * self.power.read_mw
-                + self.timing.program_slc.0 * self.power.program_mw;
+            self.counters.energy_pj += energy_pj(self.timing.read[0].0, self.power.read_mw)
+                + energy_pj(self.timing.program_slc.0, self.power.program_mw);
         }
         let start = self.channel_free.max(self.bank_free[bank]).max(ready);
         let sent = start + self.timing.transfer;
@@ -189,7 +194,7 @@ impl NandArray {
             };
         let busy = self.occupy(bank, start, end);
         self.counters.program_ns += busy;
-        self.counters.energy_pj += busy * self.power.program_mw;
+        self.counters.energy_pj += energy_pj(busy, self.power.program_mw);
         self.counters.programs += 1;
         end
     }
@@ -206,7 +211,7 @@ impl NandArray {
         self.channel_free = self.channel_free.max(end);
         let busy = self.occupy(bank, start, end);
         self.counters.read_ns += busy;
-        self.counters.energy_pj += busy * self.power.read_mw;
+        self.counters.energy_pj += energy_pj(busy, self.power.read_mw);
         self.counters.reads += 1;
         end
     }
@@ -219,7 +224,7 @@ impl NandArray {
             let end = start + self.timing.erase;
             let busy = self.occupy(bank, start, end);
             self.counters.erase_ns += busy;
-            self.counters.energy_pj += busy * self.power.erase_mw;
+            self.counters.energy_pj += energy_pj(busy, self.power.erase_mw);
             self.counters.erases += 1;
             last = last.max(end);
         }
@@ -413,6 +418,27 @@ mod tests {
         array.read(at(1, 2), micros(5000));
         array.erase_all(micros(9000));
         assert_eq!(array.counters().energy_pj, 21_140_000);
+    }
+
+    /// Two million erases of one second at 10 W are 2 x 10^19 pJ, more than 64 bits hold.
+    #[test]
+    fn the_energy_of_a_long_life_does_not_wrap() {
+        let slow = NandTiming {
+            erase: Nanos(1_000_000_000),
+            ..four_banks().timing
+        };
+        let mut array = NandArray {
+            timing: slow,
+            ..four_banks()
+        };
+        array.set_power(NandPower {
+            erase_mw: 10_000,
+            ..NandPower::default()
+        });
+        for _ in 0..500_000 {
+            array.erase_all(Nanos::ZERO);
+        }
+        assert_eq!(array.counters().energy_pj, 20_000_000_000_000_000_000);
     }
 
     /// A TLC page of bit 2 endangers two: 2 x 70 of copies, then 10 + 300 = 450.

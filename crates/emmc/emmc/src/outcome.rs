@@ -143,7 +143,7 @@ pub struct Outcome {
     /// Busy time of each bank, nanoseconds.
     pub bank_busy_ns: Vec<u64>,
     /// Energy of the flash until it is idle, with standby, picojoules; `None` if the card's power is unknown.
-    pub energy_pj: Option<u64>,
+    pub energy_pj: Option<u128>,
     /// Wear of the card: minimum and maximum erase counter of the super blocks, including erases before the run.
     pub erases: (u32, u32),
 }
@@ -178,7 +178,10 @@ impl Outcome {
     /// Energy of the flash in millijoules; `None` if the card's power is unknown.
     #[must_use]
     pub fn energy_mj(&self) -> Option<f64> {
-        self.energy_pj.map(|energy| nearest_f64(energy) / 1e9)
+        self.energy_pj.map(|energy| match u64::try_from(energy) {
+            Ok(energy) => nearest_f64(energy) / 1e9,
+            Err(_) => nearest_f64(u64::try_from(energy / 1_000_000_000).unwrap_or(u64::MAX)),
+        })
     }
 
     /// Samples for a run record.

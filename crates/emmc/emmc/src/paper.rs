@@ -10,6 +10,7 @@ mod exhibits;
 mod fit;
 mod loads;
 mod measured;
+mod other_sources;
 mod world;
 
 pub use exhibits::{EXHIBITS, Exhibit, exhibits};
@@ -24,7 +25,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The paper's statement went into the model or its load, or follows from rules that did.
+    /// The paper's statement went into the model or its load, follows from rules that did, or was a goal of the model.
     Input,
     /// A parameter was moved until it came out.
     Fitted,
@@ -103,7 +104,7 @@ pub struct Claim {
 /// changed each. Without the others no claim holds or fails: it is [`Verdict::Inside`] or [`Verdict::Outside`].
 #[must_use]
 pub fn judge(base: &Measured, variations: &[(String, Measured)], only: Option<&str>) -> Vec<Claim> {
-    let stated = claims::CLAIMS.iter().chain(&claims::QUEUE_CLAIMS);
+    let stated = claims::CLAIMS.iter().chain(&claims::OF_OTHERS);
     let wanted = stated.filter(|stated| only.is_none_or(|only| only == stated.exhibit));
     wanted.map(|stated| stated.judge(base, variations)).collect()
 }

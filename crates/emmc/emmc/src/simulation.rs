@@ -350,15 +350,10 @@ impl Simulation {
         let banks = u64::try_from(card.bank_busy_ns.len()).unwrap_or(u64::MAX);
         let idle_ns = (u128::from(card_ns) * u128::from(banks)).saturating_sub(u128::from(nand.busy_ns()));
         let standby_pj = idle_ns * u128::from(self.card.rates().1.standby_uw) / 1000;
-        let standby_pj = u64::try_from(standby_pj).unwrap_or(u64::MAX);
         Outcome {
             elapsed_ns: self.now.0,
             card_ns,
-            energy_pj: self
-                .setup
-                .card
-                .power
-                .map(|_| nand.energy_pj.saturating_add(standby_pj)),
+            energy_pj: self.setup.card.power.map(|_| nand.energy_pj + standby_pj),
             reads: self.reads.clone(),
             writes: self.writes.clone(),
             driver,

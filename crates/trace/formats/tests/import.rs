@@ -161,6 +161,38 @@ fn steps_of_blkparse_become_requests() {
     limitation(&trace, "messages of drivers and schedulers");
 }
 
+/// Requests that began at one time keep the order of their first lines, whatever their operations, sectors and ends.
+#[test]
+fn requests_of_one_time_are_in_the_order_of_the_file() {
+    let order = |text: &str| -> Vec<(Operation, u64)> {
+        let requests = read(text).requests;
+        requests
+            .iter()
+            .map(|request| (request.operation, request.sector))
+            .collect()
+    };
+    let expected = [
+        (Operation::Write, 96),
+        (Operation::Read, 64),
+        (Operation::Write, 8),
+    ];
+    let queued = "\
+  8,0    1        1     0.000000200   697  Q  W 96 + 8 [first]
+  8,0    1        2     0.000000200   697  Q  R 64 + 8 [second]
+  8,0    1        3     0.000000200   697  Q  W 8 + 8 [third]
+";
+    assert_eq!(order(queued), expected);
+    let completed = "\
+  8,0    1        4     0.000000300   697  D  W 8 + 8 [third]
+  8,0    1        5     0.000000300   697  D  R 64 + 8 [second]
+  8,0    1        6     0.000000300   697  D  W 96 + 8 [first]
+  8,0    1        7     0.000000400     0  C  W 8 + 8 [0]
+  8,0    1        8     0.000000500     0  C  R 64 + 8 [0]
+  8,0    1        9     0.000000600     0  C  W 96 + 8 [0]
+";
+    assert_eq!(order(&format!("{queued}{completed}")), expected);
+}
+
 #[test]
 fn a_piece_that_is_split_becomes_two_requests_with_its_queue_time() {
     let trace = read(

@@ -7,7 +7,7 @@ use emmc::host::HostFile;
 use programs::terminal::WidthArguments;
 use report::Column;
 use results::words::expected;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::quantity::show_bytes;
 use crate::{Finding, output};
@@ -15,7 +15,7 @@ use crate::{Finding, output};
 /// Arguments of `tidegate emmc presets`.
 #[derive(Args, Debug)]
 pub struct PresetsArguments {
-    /// Show all parameters of this card or host, with the sources of its numbers
+    /// Print the TOML file of this card or host: all numbers with their sources, to copy for --card or --host
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Print one JSON document
@@ -46,14 +46,13 @@ pub fn run(arguments: &PresetsArguments) -> Result<Finding> {
             expected(name, &known)
         );
     }
-    if arguments.json || arguments.name.is_some() {
-        let document = json!({ "cards": cards, "hosts": hosts });
-        let text = if arguments.json {
-            document.to_string()
-        } else {
-            described(&document)
-        };
-        output::print_line(&text)?;
+    if arguments.json {
+        output::print_line(&json!({ "cards": cards, "hosts": hosts }).to_string())?;
+        return Ok(Finding::Nothing);
+    }
+    if let Some(name) = arguments.name.as_deref() {
+        let text = CardFile::preset_text(name).or_else(|| HostFile::preset_text(name));
+        output::print_line(text.unwrap_or_default().trim_end())?;
         return Ok(Finding::Nothing);
     }
     let columns = [
@@ -95,25 +94,4 @@ fn card_row(card: &CardFile) -> Vec<String> {
         card.translation.kind.word().to_owned(),
         card.description.clone(),
     ]
-}
-
-/// All numbers with their names, prefixed by the tables of the file.
-fn described(document: &Value) -> String {
-    let mut lines = Vec::new();
-    for list in ["cards", "hosts"] {
-        for item in document[list].as_array().into_iter().flatten() {
-            describe("", item, &mut lines);
-        }
-    }
-    lines.join("\n")
-}
-
-fn describe(prefix: &str, value: &Value, lines: &mut Vec<String>) {
-    for (key, value) in value.as_object().into_iter().flatten() {
-        match value {
-            Value::Object(_) => describe(&format!("{prefix}{key}."), value, lines),
-            Value::String(text) => lines.push(format!("{prefix}{key} = {}", text.trim())),
-            other => lines.push(format!("{prefix}{key} = {other}")),
-        }
-    }
 }

@@ -83,6 +83,35 @@ fn presets_name_their_sources_and_unknown_ones_are_answered_with_the_known() {
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("gt-i9300"));
 }
 
+/// The file that `presets NAME` prints is the same card or host, and a copy of it can be changed.
+#[test]
+fn a_printed_preset_is_a_file_for_card_and_host() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (card, host) = (folder.path().join("card.toml"), folder.path().join("host.toml"));
+    for (name, file) in [("gt-i9300", &card), ("mshci", &host)] {
+        let printed = tidegate(&["emmc", "presets", name]);
+        assert_eq!(printed.status.code(), Some(0));
+        std::fs::write(file, printed.stdout).expect("a file");
+    }
+    let time = |card: &str, host: &str| {
+        let load = ["--load", "random-write", "--size", "1m"];
+        let run = tidegate(
+            &[
+                &["emmc", "run", "--card", card, "--host", host],
+                &load[..],
+                &["--json"],
+            ]
+            .concat(),
+        );
+        json(&run)["samples"].clone()
+    };
+    let of_preset = time("gt-i9300", "mshci");
+    assert_eq!(time(path(&card), path(&host)), of_preset);
+    let text = std::fs::read_to_string(&card).expect("the file");
+    std::fs::write(&card, text.replace("banks = 16", "banks = 1")).expect("a file");
+    assert_ne!(time(path(&card), path(&host)), of_preset);
+}
+
 #[test]
 fn one_exhibit_of_the_paper_is_drawn_as_text_and_page() {
     let folder = tempfile::tempdir().expect("a folder");

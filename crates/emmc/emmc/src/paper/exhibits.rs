@@ -6,6 +6,7 @@ use super::loads::Wear;
 use super::measured::{
     APP_INSTALL, FULL, GOOGLE_DRIVE, KERNEL_3_0, Measured, both_mb_per_s, mb_per_s, share_of_packs,
 };
+use super::other_sources::{DFTL, GALAXY_S3, TRACER, XIANG};
 use crate::outcome::{Halts, Outcome};
 use crate::packing::Stop;
 
@@ -23,7 +24,7 @@ pub struct Exhibit {
 }
 
 /// Names of all tables and figures.
-pub const EXHIBITS: [&str; 13] = [
+pub const EXHIBITS: [&str; 17] = [
     "table 1",
     "table 2",
     "table 3",
@@ -37,9 +38,14 @@ pub const EXHIBITS: [&str; 13] = [
     "figure 15",
     "Linux 3.9",
     "Linux 4.16",
+    TRACER,
+    GALAXY_S3,
+    DFTL,
+    XIANG,
 ];
 
-/// The tables and figures that were measured, all or only this one. The claim about Linux 3.9 has no table of its own.
+/// The tables and figures that were measured, all or only this one. Linux 3.9 and the
+/// other sources after Linux 4.16 have claims, and no table of their own.
 #[must_use]
 pub fn exhibits(measured: &Measured, only: Option<&str>) -> Vec<Exhibit> {
     let wanted = EXHIBITS

@@ -20,7 +20,7 @@ use crate::workload::{
 };
 
 /// First sector of tio's data, after metadata, journal and the files that other programs read.
-const DATA_START: u64 = 1 << 19;
+pub(super) const DATA_START: u64 = 1 << 19;
 
 /// Files of other programs: first sector and sectors.
 const OTHER_FILES: (u64, u64) = (160 << 11, 96 << 11);
@@ -33,7 +33,7 @@ pub struct PaperScale {
 }
 
 impl PaperScale {
-    const fn of(self, number: u64) -> u64 {
+    pub(super) const fn of(self, number: u64) -> u64 {
         number * self.permille / 1000
     }
 }
@@ -57,7 +57,7 @@ pub enum Wear {
 }
 
 impl World {
-    fn setup(&self, scheduler: SchedulerKind, rules: PackRules) -> Setup {
+    pub(super) fn setup(&self, scheduler: SchedulerKind, rules: PackRules) -> Setup {
         Setup {
             card: self.phone.clone(),
             host: self.host.clone(),
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    fn journal(&self) -> JournalRules {
+    pub(super) fn journal(&self) -> JournalRules {
         JournalRules {
             interval: self.commits_every,
             in_place: self.metadata_every,
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// Reads of other programs beside a load.
-    fn with_readers(&self, mut load: Vec<Box<dyn Actor>>) -> Vec<Box<dyn Actor>> {
+    pub(super) fn with_readers(&self, mut load: Vec<Box<dyn Actor>>) -> Vec<Box<dyn Actor>> {
         if self.reads_every > Nanos::ZERO {
             load.push(background_reads(ReaderRules {
                 every: self.reads_every,
@@ -104,7 +104,7 @@ impl World {
         Ok(simulation.into_card())
     }
 
-    fn run(
+    pub(super) fn run(
         &self,
         setup: &Setup,
         load: Vec<Box<dyn Actor>>,
@@ -168,6 +168,13 @@ impl World {
             self.with_readers(load),
             used,
         )
+    }
+
+    /// tio_rand without and with packs of up to 8 on a host whose interrupts and wake-ups take no time.
+    pub(super) fn without_interrupts(&self, scale: PaperScale) -> Result<(Outcome, Outcome), CardError> {
+        let mut world = self.clone();
+        (world.host.interrupt_ns, world.host.wake_ns) = (0, 0);
+        Ok((world.tio_rand(scale, 1, None)?, world.tio_rand(scale, 8, None)?))
     }
 
     /// uFLIP: aligned random writes of one size, at queue depth 1.

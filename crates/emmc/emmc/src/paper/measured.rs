@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use results::block_trace::Operation;
 
 use super::loads::{Mixes, PaperScale, Wear};
+use super::other_sources::OtherSources;
 use super::world::World;
 use crate::block::SchedulerKind;
 use crate::card::CardFile;
@@ -35,12 +36,15 @@ pub struct Measured {
     pub(super) by_pack: BTreeMap<u32, Outcome>,
     pub(super) by_size: BTreeMap<u64, Outcome>,
     pub(super) random: BTreeMap<(Wear, u32), Outcome>,
+    /// Without interrupt costs: single requests, packs of up to 8.
+    pub(super) without_interrupts: Option<(Outcome, Outcome)>,
     /// The real loads, by name.
     pub(super) real: BTreeMap<&'static str, Outcome>,
     /// By block groups of a flex group: hybrid, page map.
     pub(super) flex: BTreeMap<u64, (Outcome, Outcome)>,
     /// By name: one command at a time, command queue.
     pub(super) queued: BTreeMap<&'static str, (Outcome, Outcome)>,
+    pub(super) others: OtherSources,
 }
 
 impl Measured {
@@ -97,7 +101,7 @@ impl Measured {
         let random = values(
             &["figure 12", "figure 13"],
             &[1, 2, 4, 8, 16, 32, 62],
-            &[1, 8, 62],
+            &[1, 2, 4, 8, 62],
         )
         .into_iter()
         .flat_map(|most| [(Wear::New, most), (Wear::Used, most)])
@@ -109,6 +113,10 @@ impl Measured {
             Ok(((wear, most), world.tio_rand(scale, most, used)?))
         })
         .collect::<Result<_, CardError>>()?;
+        let without_interrupts = match values(&["figure 12"], &[0], &[0]).is_empty() {
+            true => None,
+            false => Some(world.without_interrupts(scale)?),
+        };
         let real = [
             (GOOGLE_DRIVE, &mixes.google_drive),
             (APP_INSTALL, &mixes.app_install),
@@ -117,7 +125,7 @@ impl Measured {
         .take(values(&["table 3", "figure 14"], &[0, 1], &[0, 1]).len())
         .map(|(name, requests)| Ok((name, world.mix(requests)?)))
         .collect::<Result<_, CardError>>()?;
-        let flex = values(&["figure 15"], &[1, 2, 4, 8, 16, 32, 64], &[1, 2])
+        let flex = values(&["figure 15"], &[1, 2, 4, 8, 16, 32, 64], &[1, 2, 64])
             .into_iter()
             .map(|groups| {
                 let groups = u64::from(groups);
@@ -141,14 +149,17 @@ impl Measured {
                 ))
             })
             .collect::<Result<_, CardError>>()?;
+        let others = OtherSources::run(world, scale, |exhibit| !values(&[exhibit], &[0], &[0]).is_empty())?;
         Ok(Self {
             sequential,
             by_pack,
             by_size,
             random,
+            without_interrupts,
             real,
             flex,
             queued,
+            others,
         })
     }
 

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::block::SchedulerKind;
+use crate::card::TranslationKind;
+use crate::device::Card;
 use crate::packing::Stop;
 
 const SMALL: PaperScale = PaperScale { permille: 50 };
@@ -65,9 +67,14 @@ fn every_variation_is_another_world_that_can_be_built() {
         let varied = world.varied(variation);
         assert!(varied != world, "{}", variation.name);
         assert!(names.insert(variation.name), "{} is there twice", variation.name);
-        for card in [&varied.phone, &varied.older] {
-            card.geometry().unwrap();
-            card.timing().unwrap();
+        let hybrid = [TranslationKind::Fast, TranslationKind::CachedMap].map(|kind| varied.small_card(kind));
+        let spare = [10, 1000].map(|permille| varied.spare_card(PaperScale { permille }));
+        for card in [&varied.phone, &varied.older]
+            .into_iter()
+            .chain(&hybrid)
+            .chain(&spare)
+        {
+            Card::new(card, varied.host.sector_ps()).unwrap();
         }
     }
 }

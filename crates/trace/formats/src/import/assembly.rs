@@ -159,8 +159,8 @@ impl Assembly {
                 self.ready.len() > WINDOW
             } else {
                 self.ready
-                    .first_ns()
-                    .is_some_and(|whole| self.join.oldest_ns().is_none_or(|open| whole <= open))
+                    .first()
+                    .is_some_and(|whole| self.join.oldest().is_none_or(|open| whole <= open))
             };
         if may_go {
             self.ready.pop().map(TraceItem::Request)

@@ -92,8 +92,8 @@ impl Device {
 #[derive(Debug, Default)]
 pub struct Join {
     devices: HashMap<DeviceNumber, Device>,
-    /// Open items by first time.
-    order: BTreeSet<(u64, DeviceNumber, Key)>,
+    /// Open items by first time, those of one time by their first step in the source.
+    order: BTreeSet<(u64, u64, DeviceNumber, Key)>,
     next_age: u64,
     let_go: u64,
 }
@@ -103,7 +103,7 @@ impl Join {
     pub fn step(&mut self, event: &BlockEvent, ready: &mut Ready) {
         match event.step {
             Step::Queue => {
-                let mut request = request_of(event);
+                let mut request = request_of(event, self.age());
                 request.queued_ns = Some(event.time_ns);
                 self.add(Stage::Queued, request);
             }
@@ -126,9 +126,9 @@ impl Join {
         }
     }
 
-    /// First time of the oldest open item: no later request may be emitted before it.
-    pub fn oldest_ns(&self) -> Option<u64> {
-        self.order.first().map(|(first, _, _)| *first)
+    /// First time and first step of the oldest open item: no later request may be emitted before it.
+    pub fn oldest(&self) -> Option<(u64, u64)> {
+        self.order.first().map(|(first, step, ..)| (*first, *step))
     }
 
     /// Emits all open items as they are.
@@ -146,11 +146,11 @@ impl Join {
     }
 
     fn blocks(&self, ready: &Ready) -> bool {
-        matches!((self.oldest_ns(), ready.first_ns()), (Some(open), Some(whole)) if open < whole)
+        matches!((self.oldest(), ready.first()), (Some(open), Some(whole)) if open < whole)
     }
 
     fn let_oldest_go(&mut self, ready: &mut Ready) {
-        let Some((_, number, key)) = self.order.pop_first() else {
+        let Some((.., number, key)) = self.order.pop_first() else {
             return;
         };
         self.let_go += 1;
@@ -201,13 +201,14 @@ impl Join {
 
     /// Builds the request of an event from all items known at these stages.
     fn gathered(&mut self, event: &BlockEvent, stages: &[Stage]) -> Request {
-        let request = request_of(event);
+        let request = request_of(event, self.age());
         let owner = request.runs.first().cloned();
         let (sector, end) = (request.sector, request.end_sector());
         let mut joined = Joined::new(request);
         let Some(owner) = owner else {
             for part in self.take_placeless(event, stages) {
                 joined.describe(&part);
+                joined.request.id = joined.request.id.min(part.id);
             }
             return joined.request;
         };
@@ -218,9 +219,11 @@ impl Join {
                 _ => (&mut device.inserted, Key::Inserted),
             };
             let places = pieces.overlapping(event.operation, sector, end);
+            let steps = places.iter().filter_map(|place| pieces.get(*place));
+            let first_step = steps.map(|piece| piece.request.id).min();
+            joined.request.id = joined.request.id.min(first_step.unwrap_or(u64::MAX));
             for (place, piece) in pieces.join(&mut joined, &places) {
-                self.order
-                    .remove(&(first_of(&piece.request), event.device, key(place)));
+                self.order.remove(&entry(&piece.request, key(place)));
             }
         }
         tidy(joined.finish(&owner))
@@ -266,7 +269,7 @@ impl Join {
         let device = self.devices.entry(number).or_default();
         let removed = device.remove(key);
         for request in &removed {
-            self.order.remove(&(first_of(request), number, key));
+            self.order.remove(&entry(request, key));
         }
         removed
     }
@@ -276,7 +279,7 @@ impl Join {
             let bytes = request.bytes;
             return self.add_issued(request, bytes);
         }
-        let (first, number, age) = (first_of(&request), request.device, self.age());
+        let (first, id, number, age) = (first_of(&request), request.id, request.device, self.age());
         let device = self.devices.entry(number).or_default();
         let key = if !has_place(&request) {
             device.placeless.insert(age, (stage, request));
@@ -286,15 +289,15 @@ impl Join {
         } else {
             Key::Inserted(device.inserted.insert(age, Piece::new(request, 0)).0)
         };
-        self.order.insert((first, number, key));
+        self.order.insert((first, id, number, key));
     }
 
     fn add_issued(&mut self, request: Request, remaining: u64) {
-        let (first, number, age) = (first_of(&request), request.device, self.age());
+        let age = self.age();
         let key = Key::Issued(request.sector, age);
-        let device = self.devices.entry(number).or_default();
+        self.order.insert(entry(&request, key));
+        let device = self.devices.entry(request.device).or_default();
         device.issued.insert((request.sector, age), (request, remaining));
-        self.order.insert((first, number, key));
     }
 
     const fn age(&mut self) -> u64 {
@@ -311,8 +314,13 @@ const fn has_place(request: &Request) -> bool {
     request.bytes > 0
 }
 
-/// A request of which only this event is known.
-fn request_of(event: &BlockEvent) -> Request {
+/// An open item's entry in the order.
+fn entry(request: &Request, key: Key) -> (u64, u64, DeviceNumber, Key) {
+    (first_of(request), request.id, request.device, key)
+}
+
+/// A request of which only this event is known. Until it is numbered, its `id` says when its first step came.
+fn request_of(event: &BlockEvent, id: u64) -> Request {
     let has_place = event.bytes > 0;
     let sector = if has_place { event.sector } else { 0 };
     let mut run = Run::unknown(sector, event.bytes);
@@ -328,6 +336,7 @@ fn request_of(event: &BlockEvent) -> Request {
     }
     let submitter = event.process.clone().filter(|_| event.step != Step::Complete);
     Request {
+        id,
         flags: event.flags,
         priority: event.priority,
         submitter,

@@ -8,8 +8,8 @@ use results::block_trace::Request;
 /// Sorts requests within a window and numbers them.
 #[derive(Debug, Default)]
 pub struct Ready {
-    /// By first time, then by arrival.
-    order: BinaryHeap<Reverse<(u64, u64)>>,
+    /// By first time, then by first step in the source (the `id` until here), then by arrival.
+    order: BinaryHeap<Reverse<(u64, u64, u64)>>,
     requests: HashMap<u64, Request>,
     arrivals: u64,
     next_id: u64,
@@ -20,7 +20,7 @@ pub struct Ready {
 impl Ready {
     pub fn push(&mut self, request: Request) {
         let first = request.first_ns().unwrap_or(self.last_first_ns);
-        self.order.push(Reverse((first, self.arrivals)));
+        self.order.push(Reverse((first, request.id, self.arrivals)));
         self.requests.insert(self.arrivals, request);
         self.arrivals += 1;
     }
@@ -29,14 +29,14 @@ impl Ready {
         self.order.len()
     }
 
-    /// First time of the next request.
-    pub fn first_ns(&self) -> Option<u64> {
-        self.order.peek().map(|Reverse((first, _))| *first)
+    /// First time and first step of the next request.
+    pub fn first(&self) -> Option<(u64, u64)> {
+        self.order.peek().map(|Reverse((first, step, _))| (*first, *step))
     }
 
     /// Removes the next request and numbers it.
     pub fn pop(&mut self) -> Option<Request> {
-        let Reverse((first, arrival)) = self.order.pop()?;
+        let Reverse((first, _, arrival)) = self.order.pop()?;
         let mut request = self.requests.remove(&arrival)?;
         request.id = self.next_id;
         self.next_id += 1;

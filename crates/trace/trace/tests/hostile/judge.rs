@@ -9,6 +9,7 @@
 //! Requests whose owner is not told say so by their quality; they are counted, and a case limits them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use results::block_trace::{
@@ -397,13 +398,22 @@ impl Judge<'_> {
         if (run.one_of_names || used_is_gone) && names.iter().any(|name| has(*name)) {
             return Ok(());
         }
-        // Made without a name and not linked yet: told as deleted, so that no existing name is claimed.
+        // Made without a name (O_TMPFILE) and not linked yet: told as deleted, by the name that the kernel gives it in the
+        // folder where it was made, which is that of its later names.
         let had_name = |name: &u32| {
             let namings = self.ledger.names.get(name).map_or(&[][..], Vec::as_slice);
             let is_before = |naming: &Naming| naming.path.is_some() && naming.when.from + SLACK < time.from;
             namings.iter().any(is_before)
         };
-        if run.deleted && !names.iter().any(had_name) {
+        let own_name = format!("#{}", piece.key.1);
+        let has_own_name = |name: &u32| {
+            let namings = self.ledger.names.get(name).map_or(&[][..], Vec::as_slice);
+            let later = namings.iter().filter_map(|naming| naming.path.as_deref());
+            later
+                .map(Path::new)
+                .any(|named| named.with_file_name(&own_name) == Path::new(path))
+        };
+        if run.deleted && !names.iter().any(had_name) && names.iter().any(has_own_name) {
             return Ok(());
         }
         let paths = |action: &&Action| self.ledger.paths(action.name, time, SLACK);

@@ -180,7 +180,7 @@ pub fn gone(place: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// A file that is made without a name, and gets two.
+/// A file that is made without a name, written out while it has none, and gets two.
 fn unnamed(place: &Place, first: &Path, second: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).custom_flags(libc::O_TMPFILE);
@@ -188,7 +188,10 @@ fn unnamed(place: &Place, first: &Path, second: &Path) -> io::Result<()> {
         file: options.open(&place.folder)?,
         name: new_name(),
     };
-    (0..8).try_for_each(|page| write(place, &opened, page))?;
+    for _ in 0..2 {
+        opened.file.sync_all()?;
+        (0..8).try_for_each(|page| write(place, &opened, page))?;
+    }
     let own = format!("/proc/self/fd/{}", opened.file.as_raw_fd());
     for path in [first, second] {
         link(place, Path::new(&own), &opened, path)?;
