@@ -309,7 +309,7 @@ fn deleted_files_are_listed_and_whole_ones_have_their_content() {
         }
     }
     print_deleted(remaining, whole, other_names, &wrong);
-    // Of others a later node may be missing, as a commit erased the log beside them.
+    // A later node of the others may be missing, as a commit erases the log.
     assert!(
         remaining > 50 && whole * 5 > remaining,
         "{whole} of {remaining} whole"
