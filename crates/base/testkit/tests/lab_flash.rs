@@ -150,6 +150,9 @@ fn the_kernel_reads_the_image_that_it_wrote_and_hands_back_every_leb() {
 
 #[test]
 fn an_image_that_is_none_is_refused_with_the_kernels_words() {
+    if testkit::left_to_full("it takes half a minute of a guest") {
+        return;
+    }
     let Some(mut guest) = shared() else { return };
     let attach = ready_made("attach.sh")
         .file("noise", vec![0x5A; 1 << 20])
@@ -206,6 +209,9 @@ fn a_killed_guest_leaves_flash_that_the_next_boot_recovers_with_every_synced_fil
 
 #[test]
 fn the_module_cuts_the_power_in_the_middle_of_the_operation_that_it_was_told() {
+    if testkit::left_to_full("it takes half a minute of a guest") {
+        return;
+    }
     let Some(bench) = Bench::new("cut-at", [CHIP_BYTES]) else {
         return;
     };
@@ -216,6 +222,9 @@ fn the_module_cuts_the_power_in_the_middle_of_the_operation_that_it_was_told() {
 
 #[test]
 fn flash_that_breaks_the_rules_of_the_medium_is_refused() {
+    if testkit::left_to_full("it takes half a minute of a guest") {
+        return;
+    }
     let Some(bench) = Bench::new("rules", [CHIP_BYTES]) else {
         return;
     };

@@ -289,6 +289,9 @@ dd if=/dev/mtd0 of=/host/flash.img bs=1M 2>/dev/null
 
 #[test]
 fn what_linux_wrote_is_attached_here() {
+    if testkit::left_to_full("it takes a minute of a guest") {
+        return;
+    }
     let Some(mut guest) = lab::shared() else {
         return;
     };
@@ -329,6 +332,9 @@ const CUTS: [(u32, u32); 3] = [(1115, 30), (1250, 700), (3000, 1100)];
 
 #[test]
 fn what_linux_left_when_the_power_went_is_what_linux_itself_attaches() {
+    if testkit::left_to_full("it takes a minute of a guest") {
+        return;
+    }
     let lab = match Lab::with_flash() {
         Ok(lab) => lab,
         Err(why) => return testkit::report_left_out(why),

@@ -51,6 +51,9 @@ fn read_and_check(bench: &Bench, what: &str) -> Lines {
 
 #[test]
 fn files_that_were_synced_and_never_committed_are_all_there_after_a_power_cut() {
+    if testkit::left_to_full("it takes a minute of a guest") {
+        return;
+    }
     let Some(bench) = Bench::new("synced", CHIP_BYTES) else {
         return;
     };
@@ -121,6 +124,9 @@ fn load(cut: usize) -> Load {
 
 #[test]
 fn whatever_a_power_cut_leaves_is_read_as_linux_recovers_it() {
+    if testkit::left_to_full("it takes a minute of a guest") {
+        return;
+    }
     let Some(bench) = Bench::new("cuts", CHIP_BYTES) else {
         return;
     };
