@@ -96,7 +96,8 @@ impl PageMap {
             .cached_pages
             .map_or(0, |_| map_pages(geometry) * geometry.page_units());
         let needed = geometry.units() + map_units;
-        let spare = geometry.super_blocks - needed.div_ceil(geometry.block_slots());
+        let needed_blocks = needed.div_ceil(geometry.block_slots());
+        let spare = geometry.super_blocks.saturating_sub(needed_blocks);
         if index(spare) < used + rules.reserve() + 1 {
             return Err(CardError::Number {
                 what: "spare super blocks",

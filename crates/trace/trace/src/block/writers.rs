@@ -5,7 +5,8 @@
 //! since; other processes may meanwhile have written to parts of a large folio. For a process that writes by calls it
 //! is no new information: its call or its fsync made the folio dirty. With data=journal, ranges that are in the journal
 //! and not yet written home are kept. A kernel thread that dirties a folio again (journal, write-back) replaces
-//! nothing; once records were lost, the lost one may have been the writer's, so the thread is no sure writer.
+//! nothing; once records were lost or ranges forgotten, the missing one may have been the writer's, so the thread is no
+//! sure writer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -97,7 +98,7 @@ pub(crate) struct Writers {
     files: HashMap<FileIdentity, File>,
     ranges: usize,
     limit: usize,
-    /// Whether records were lost.
+    /// Whether records were lost, or ranges forgotten.
     has_lost: bool,
     /// Number of files that were forgotten for lack of space.
     pub forgotten: u64,
@@ -263,12 +264,14 @@ impl Writers {
     }
 
     fn make_room(&mut self) {
+        self.has_lost = true;
         for entry in self.files.values_mut().filter(|entry| entry.ranges.len() > 16) {
             entry.ranges.clear();
             self.forgotten += 1;
         }
         self.ranges = self.files.values().map(|entry| entry.ranges.len()).sum();
         if self.ranges >= self.limit / 2 {
+            self.forgotten += u64::try_from(self.files.len()).unwrap_or(u64::MAX);
             self.files.clear();
             self.ranges = 0;
         }
@@ -611,5 +614,25 @@ mod tests {
         assert!(writers.ranges <= 64);
         assert_eq!(pids(&writers.split(FILE, 0, 4096)), [(0, 4096, 1)]);
         assert!(writers.forgotten > 0);
+    }
+
+    #[test]
+    fn many_small_files_are_forgotten_and_counted() {
+        let mut writers = Writers {
+            limit: 64,
+            ..Writers::default()
+        };
+        for inode in 0..65 {
+            let file = FileIdentity { inode, ..FILE };
+            writers.wrote(file, 0, 4096, writer(1, 0), Claim::Call);
+        }
+        assert_eq!((writers.files.len(), writers.forgotten), (1, 64));
+        let forgotten = FileIdentity { inode: 0, ..FILE };
+        writers.wrote(forgotten, 0, 4096, writer(99, 1), Claim::Kernel);
+        let parts = writers.split(forgotten, 0, 4096);
+        assert!(
+            parts[0].2.as_ref().expect("it is known").is_shared,
+            "a kernel thread is no sure writer of what was forgotten"
+        );
     }
 }

@@ -40,6 +40,28 @@ const RULES: PageMapRules = PageMapRules {
     contexts: 0,
 };
 
+/// The map of many small blocks takes more blocks than there are beside the visible ones.
+#[test]
+fn a_map_that_finds_no_room_is_refused() {
+    let geometry = CardGeometry::new(Shape {
+        cell: CellKind::Slc,
+        banks: 1,
+        page_bytes: 512,
+        unit_bytes: 512,
+        word_lines: 1,
+        capacity_bytes: 1024 * 512,
+        spare_permille: 0,
+    })
+    .unwrap();
+    assert!(geometry.units() + map_pages(&geometry) > geometry.slots());
+    let cached = PageMapRules {
+        cached_pages: Some(1),
+        ..RULES
+    };
+    let refused = PageMap::new(&geometry, cached).unwrap_err().to_string();
+    assert!(refused.contains("spare_permille"), "{refused}");
+}
+
 fn command(layer: &mut PageMap, flash: &mut Flash, first: u32, count: u32, epoch: u32) -> Nanos {
     let data = DataStream {
         start: Nanos::ZERO,

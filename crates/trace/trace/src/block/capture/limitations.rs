@@ -104,7 +104,7 @@ pub(super) fn at_end(
         (
             known.writers.forgotten,
             "writers of single pages in some files",
-            "more dirty ranges than are kept; their last writer is told instead",
+            "more dirty ranges than are kept; their last writer is told instead, or none",
         ),
         (
             known.paths.forgotten,
