@@ -39,8 +39,9 @@ fn requests(outcome: &Outcome) -> f64 {
     results::nearest_f64(outcome.writes.requests) / files
 }
 
-/// The first claim about the command queue was the goal that the model's queue was written for, so it is of kind input.
-/// DFTL gives only a sign, as its traces are not those of this load.
+/// Two claims about the command queue are of kind input: the model's queue was written for the first, and its read-ahead for
+/// the second. So are the number of requests, which follows from the largest one, and the tracer's cost at sequential
+/// writes, which the study leaves to the reader. DFTL gives only a sign, as its traces are not those of this load.
 pub(in crate::paper) const OF_OTHERS: [Stated; 15] = [
     Stated {
         name: "linux-packed",
@@ -65,7 +66,7 @@ pub(in crate::paper) const OF_OTHERS: [Stated; 15] = [
         exhibit: "Linux 4.16",
         paper: "about 2 % drop of sequential reads",
         quantity: "MB/s, 32 tasks per one command at a time; the card reads ahead",
-        kind: Kind::HeldOut,
+        kind: Kind::Input,
         expected: within(0.95, 1.05),
         number: |measured| queued(measured, "sequential reads of 512 KiB"),
     },
@@ -92,7 +93,7 @@ pub(in crate::paper) const OF_OTHERS: [Stated; 15] = [
         exhibit: TRACER,
         paper: "the tracer is used for sequential writes: its cost can be ignored there",
         quantity: "MB/s of tio_seq, with 75 us more per command",
-        kind: Kind::HeldOut,
+        kind: Kind::Input,
         expected: at_least(0.95),
         number: |measured| {
             mb_per_s(&traced(measured).sequential_traced) / mb_per_s(&traced(measured).sequential)
@@ -139,9 +140,9 @@ pub(in crate::paper) const OF_OTHERS: [Stated; 15] = [
     Stated {
         name: "s3-requests",
         exhibit: GALAXY_S3,
-        paper: "512 MB on ext4 are 1,030 to 1,048 write requests",
+        paper: "512 MB on ext4 are 1,030 to 1,048 write requests (through FUSE)",
         quantity: "write requests per 512 MiB, ext4 under cfq",
-        kind: Kind::HeldOut,
+        kind: Kind::Input,
         expected: within(1030.0 * 0.99, 1048.0 * 1.01),
         number: |measured| requests(&galaxy_s3(measured).ext4_cfq),
     },
@@ -173,12 +174,15 @@ pub(in crate::paper) const OF_OTHERS: [Stated; 15] = [
         name: "dftl-collector",
         exhibit: DFTL,
         paper: "the garbage collector has a third of the work",
-        quantity: "units copied, cached map per FAST",
+        quantity: "units copied and units of the map, cached map per FAST",
         kind: Kind::HeldOut,
         expected: at_most(0.85),
         number: |measured| {
-            let copied = |outcome: &Outcome| results::nearest_f64(outcome.translation.copied_units);
-            copied(&layers(measured).cached_map) / copied(&layers(measured).fast).max(1.0)
+            let moved = |outcome: &Outcome| {
+                let counters = &outcome.translation;
+                results::nearest_f64(counters.copied_units + counters.map_units)
+            };
+            moved(&layers(measured).cached_map) / moved(&layers(measured).fast).max(1.0)
         },
     },
     Stated {
