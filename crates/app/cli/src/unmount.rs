@@ -12,9 +12,8 @@ pub fn run(arguments: &UnmountArguments) -> Result<()> {
         timeout: arguments.timeout,
         lazy: arguments.lazy,
     };
-    if let Ended::Detached { pid } = unmount(&arguments.mountpoint, how, &output::print_error)? {
+    if let Ended::Detached { mountpoint, pid } = unmount(&arguments.mountpoint, how, &output::print_error)? {
         let process = pid.map_or_else(|| "its process".to_owned(), |pid| format!("process {pid}"));
-        let mountpoint = crate::mount_table::resolve_without_entering(&arguments.mountpoint)?;
         output::print_line(&format!(
             "{}: out of sight; {process} ends when the last open file is closed",
             mountpoint.display()

@@ -48,6 +48,9 @@ pub enum DemoError {
     /// FUSE is not available.
     #[error("/dev/fuse can't be opened: {0}")]
     NoFuse(io::Error),
+    /// This program can't be run again.
+    #[error("the path of this program can't be found; is /proc mounted?")]
+    NoProgram(#[source] io::Error),
     /// A child process can't be started.
     #[error("the {0} process can't be started")]
     Start(&'static str, #[source] io::Error),

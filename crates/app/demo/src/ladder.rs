@@ -110,7 +110,7 @@ impl MountedConfiguration {
             is_mount: true,
             negotiated: None,
         };
-        let output = this_program()
+        let output = this_program()?
             .args(["mount", "--json"])
             .arg(test.data())
             .arg(&mounted.directory)
@@ -159,12 +159,14 @@ impl Drop for MountedConfiguration {
             return;
         }
         // A failure shows by the directory left behind; drop can do nothing more.
-        let _ = this_program()
-            .args(["unmount", "--lazy"])
-            .arg(&self.directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+        let _ = this_program().map(|mut program| {
+            program
+                .args(["unmount", "--lazy"])
+                .arg(&self.directory)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+        });
     }
 }

@@ -160,6 +160,9 @@ pub fn run(options: &Options, watcher: &dyn Watcher, stop: &AtomicBool) -> Resul
     let test = TestFileSystem::make(&options.directory, options.size_bytes)?;
     let mut notes = test.notes().to_vec();
     let mounted = mount_all(&test, &mut notes);
+    if stop.load(Ordering::Relaxed) {
+        return Err(DemoError::Stopped);
+    }
     notes.iter().for_each(|note| watcher.say(note));
     let plan = Plan::fit(options, &mounted, watcher, stop)?;
     make_parent(&options.records_file)?;
@@ -225,7 +228,8 @@ impl Plan {
     ) -> Result<Self, DemoError> {
         let started = Instant::now();
         for configuration in mounted {
-            if run_once(configuration, PILOT_BYTES, 0, &options.command, stop)?.is_none() {
+            let pilot = run_once(configuration, PILOT_BYTES, 0, &options.command, stop)?;
+            if pilot.is_none() || stop.load(Ordering::Relaxed) {
                 return Err(DemoError::Stopped);
             }
         }
@@ -397,7 +401,7 @@ fn bench_child(
     round: u32,
     stop: &AtomicBool,
 ) -> Result<Option<RunRecord>, DemoError> {
-    let output = this_program()
+    let output = this_program()?
         .args(["bench", "file", "--pattern", "sequential-write", "--fsync-at-end"])
         .args(["--json", "--no-history", "--progress", "off"])
         .args(["--record", &RECORD_BYTES.to_string()])
@@ -430,8 +434,10 @@ fn make_parent(path: &Path) -> Result<(), DemoError> {
 }
 
 /// A command that runs this program again.
-fn this_program() -> Command {
-    Command::new(std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into()))
+fn this_program() -> Result<Command, DemoError> {
+    std::env::current_exe()
+        .map(Command::new)
+        .map_err(DemoError::NoProgram)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! status of a daemon, and the end of a mount.
 //!
 //! Nothing here serves a file system. Calls on a mount may hang, so only [`document`] and [`unmount`] make them, with a time
-//! limit.
+//! limit. The time limit needs a child process: the running program with the arguments `stats --ask`, so that only `tidegate`
+//! can use these two.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -34,12 +34,14 @@ pub struct How {
 }
 
 /// State of a mount that was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The daemon has ended without an error, or had been dead before.
     Done,
     /// The daemon ends when the last open file is closed.
     Detached {
+        /// The mount point, resolved while the mount was there: a relative path may mean nothing afterwards.
+        mountpoint: PathBuf,
         /// The daemon, if it is known.
         pid: Option<u32>,
     },
@@ -65,6 +67,7 @@ pub fn unmount(mountpoint: &Path, how: How, say: &dyn Fn(&str)) -> Result<Ended,
     match daemon {
         Found::Dead => Ok(Ended::Done),
         Found::Daemon(daemon) if is_detached => Ok(Ended::Detached {
+            mountpoint,
             pid: Some(daemon.pid),
         }),
         Found::Daemon(daemon) => {
@@ -75,8 +78,14 @@ pub fn unmount(mountpoint: &Path, how: How, say: &dyn Fn(&str)) -> Result<Ended,
             })?;
             Ok(Ended::Done)
         }
-        Found::Silent => Ok(Ended::Detached { pid: None }),
-        Found::OutOfReach(_) if is_detached => Ok(Ended::Detached { pid: None }),
+        Found::Silent => Ok(Ended::Detached {
+            mountpoint,
+            pid: None,
+        }),
+        Found::OutOfReach(_) if is_detached => Ok(Ended::Detached {
+            mountpoint,
+            pid: None,
+        }),
         Found::OutOfReach(reason) => Err(MountedError::OutOfReach { mountpoint, reason }),
     }
 }

@@ -40,7 +40,7 @@ pub struct BenchFileArguments {
     #[command(flatten)]
     pub io: IoArguments,
     /// Repetition and reporting.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Rounds and results")]
     pub common: BenchCommonArguments,
 }
 

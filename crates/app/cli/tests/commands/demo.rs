@@ -1,6 +1,7 @@
 //! `tidegate demo` with small files: its output files and its results.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -111,4 +112,34 @@ fn a_demo_that_is_interrupted_reports_the_rounds_it_has() {
     assert!(records.lines().count() >= 2, "{records}");
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
     assert!(!mounts.contains(directory.to_str().expect("UTF-8")), "{mounts}");
+}
+
+/// A stop while it mounts reaches the mounting child processes too, as Ctrl-C on a terminal does.
+#[test]
+fn a_demo_that_is_stopped_before_its_rounds_leaves_nothing() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let directory = folder.path().join("out");
+    let child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["demo", "--rounds", "3", "--size", "512k", "--report"])
+        .args([&folder.path().join("demo.html"), &directory])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("the binary runs");
+    // It catches signals before it makes the folder.
+    while !directory.exists() {
+        std::thread::yield_now();
+    }
+    let sent = Command::new("kill")
+        .args(["-INT", "--", &format!("-{}", child.id())])
+        .status();
+    assert!(sent.is_ok_and(|status| status.success()));
+    let output = child.wait_with_output().expect("it ends");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{messages}");
+    assert!(messages.contains("stopped; its files are removed"), "{messages}");
+    assert!(!messages.contains("left out"), "{messages}");
+    assert_eq!(names_in(folder.path()), ["out"], "{messages}");
+    assert!(names_in(&directory).is_empty(), "{messages}");
 }

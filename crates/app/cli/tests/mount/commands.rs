@@ -91,6 +91,27 @@ fn a_busy_mount_stays_and_the_message_says_how_to_find_the_user() {
     assert!(mounted.is_listed());
 }
 
+/// The working folder is the use that needs `--lazy`, and it has no path once the mount is gone.
+#[test]
+fn a_lazy_unmount_from_inside_of_the_mount_succeeds_and_names_it() {
+    let Some(mounted) = Mounted::start(&[]) else {
+        return;
+    };
+    let output = tidegate()
+        .args(["unmount", "--lazy", "."])
+        .current_dir(mounted.mountpoint())
+        .output()
+        .expect("the binary runs");
+    let (said, error) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{error}");
+    let place = format!("{}: out of sight; process ", mounted.mountpoint().display());
+    assert!(said.starts_with(&place), "{said}{error}");
+    assert!(!mounted.is_listed());
+}
+
 #[test]
 fn sigterm_drains_what_was_written_and_not_flushed() {
     let Some(mounted) = Mounted::start(&HELD_BACK) else {

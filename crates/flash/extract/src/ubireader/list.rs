@@ -1,6 +1,6 @@
 //! `ubireader_list_files`: a line for each file.
 
-use results::shown;
+use results::{calendar, shown};
 use ubifs::Ubifs;
 use ubifs::format::{EntryKind, Inode};
 
@@ -42,14 +42,9 @@ const MONTHS: [&str; 12] = [
 /// Month, day and time in UTC.
 fn date(inode: &Inode) -> String {
     let seconds = inode.modified_seconds.cast_signed();
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01, in eras of 400 years.
-    let day_of_era = days.saturating_add(719_468).rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = usize::try_from((month_from_march + 2) % 12).unwrap_or(0);
+    let (_, month, day) = calendar::date(seconds.div_euclid(calendar::DAY_SECONDS));
+    let second = seconds.rem_euclid(calendar::DAY_SECONDS);
+    let month = usize::try_from(month - 1).unwrap_or(0);
     let (hour, minute) = (second / 3600, second / 60 % 60);
     format!("{} {day:02} {hour:02}:{minute:02}", MONTHS[month])
 }
