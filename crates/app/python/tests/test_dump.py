@@ -1,5 +1,6 @@
 """Dumps, volumes, file systems and files."""
 
+import errno
 import io
 import mmap
 import os
@@ -13,6 +14,7 @@ import time
 import unittest
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import tidegate
 from images import BLOCK, LEB, PAGE, Images, with_oob
@@ -59,6 +61,8 @@ class Dumps(unittest.TestCase):
         data = IMAGES.ubi.read_bytes()
         with open(IMAGES.ubi, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             sources = [str(IMAGES.ubi), os.fsencode(IMAGES.ubi), file, mapped, io.BytesIO(data), bytearray(data)]
+            # Its items are words.
+            sources.append(memoryview(data).cast("I"))
             for source in sources:
                 with self.subTest(type(source)), tidegate.open(source) as dump:
                     self.assertEqual(contents(root_of(dump)), IMAGES.contents)
@@ -143,11 +147,44 @@ class Errors(unittest.TestCase):
         self.assertIn("absent", raised.exception.place)
 
     def test_wrong_arguments_are_refused(self) -> None:
-        for wrong in ({"page": 0}, {"ecc": "nonsense"}, {"keys": [b"short"]}, {"keys": [("xyz", bytes(64))]}):
+        for wrong in ({"page": 0}, {"ecc": "nonsense"}, {"keys": [b"short"]}, {"keys": [("xyz", bytes(64))]}, {"offset": -1}, {"block": 1 << 40}, {"length": 1 << 64}):
             with self.subTest(wrong), self.assertRaises(tidegate.ArgumentError):
                 tidegate.open(IMAGES.ubi, **wrong)  # type: ignore[arg-type]
         with self.assertRaises(tidegate.ArgumentError):
             tidegate.open(7)  # type: ignore[arg-type]
+
+    def test_an_empty_dump_is_no_flash(self) -> None:
+        for source in (IMAGES.write("empty", b""), bytearray(), io.BytesIO()):
+            with self.subTest(type(source)), self.assertRaises(tidegate.NotFlashError):
+                tidegate.open(source)
+
+    def test_a_source_that_reads_its_own_dump_is_an_error_and_no_deadlock(self) -> None:
+        class Reentrant(io.BytesIO):
+            dump: "tidegate.Dump | None" = None
+
+            def read(self, size: "int | None" = -1) -> bytes:
+                if self.dump is not None:
+                    self.dump.read(0, 8)
+                return super().read(size)
+
+        source = Reentrant(IMAGES.ubi.read_bytes())
+        with tidegate.open(source) as dump:
+            source.dump = dump
+            raised: "list[BaseException]" = []
+
+            def read() -> None:
+                try:
+                    dump.read(0, 8)
+                except RuntimeError as error:
+                    raised.append(error)
+
+            thread = threading.Thread(target=read, daemon=True)
+            thread.start()
+            thread.join(20)
+            self.assertFalse(thread.is_alive())
+            self.assertEqual(len(raised), 1)
+            source.dump = None
+            self.assertEqual(dump.read(0, 4), b"UBI#")
 
     def test_a_panic_becomes_an_exception(self) -> None:
         with self.assertRaises(tidegate.InternalError) as raised:
@@ -189,6 +226,39 @@ class Errors(unittest.TestCase):
         kernel.seek(0)
         with self.assertRaises(ValueError):
             kernel.read(10)
+
+    def test_a_file_system_is_not_opened_without_what_can_not_be_read_any_more(self) -> None:
+        # The journal, or files of a salvage, would be missing without a loss.
+        whole = IMAGES.bare.read_bytes()
+        source = io.BytesIO(whole)
+        dump = tidegate.open(source)
+        source.truncate(len(whole) - 2 * LEB)
+        with self.assertRaises(tidegate.OpenError):
+            dump.volumes[0].file_system(salvage=True)
+        source.truncate(2 * LEB)
+        with self.assertRaises(tidegate.OpenError):
+            dump.volumes[0].file_system()
+
+    def test_what_could_not_be_read_at_first_is_no_later_error(self) -> None:
+        class BadSector(io.BytesIO):
+            bad = 0
+
+            def read(self, size: "int | None" = -1) -> bytes:
+                at = self.tell()
+                data = super().read(size)
+                if at <= self.bad < at + len(data):
+                    raise OSError("bad sector")
+                return data
+
+        # LEBs begin where no page of the host does.
+        source = BadSector(bytes(1000) + IMAGES.ubi.read_bytes())
+        source.bad = 1000 + 3 * BLOCK + 20_000
+        with tidegate.open(source) as dump:
+            self.assertTrue(dump.losses)
+            with dump.volumes[0].open(0, on_loss="keep") as kernel:
+                data = kernel.read()
+        lost = [at for at, (one, other) in enumerate(zip(data, IMAGES.kernel)) if one != other]
+        self.assertTrue(lost and lost[-1] - lost[0] < 4096, (len(lost), lost[:1], lost[-1:]))
 
     def test_threads_share_the_position_of_an_open_file(self) -> None:
         class Slow(io.BytesIO):
@@ -275,6 +345,34 @@ class Paths(unittest.TestCase):
         self.assertFalse(self.fs.exists("/nothing"))
         self.assertTrue(self.fs.exists("/"))
 
+    def test_only_a_directory_has_something_below_or_above_it(self) -> None:
+        # As on the folder that the image was made of.
+        root = IMAGES.path / "rootfs"
+        for path in (
+            "etc/passwd/..",
+            "etc/passwd/.",
+            "etc/passwd/",
+            "etc/passwd/../passwd",
+            "etc/passwd.hard/x",
+            "d0/settings/passwd/..",
+            "d0/e0/file 0/../../e1",
+        ):
+            with self.subTest(path), self.assertRaises(NotADirectoryError) as raised:
+                self.fs.entry(path)
+            self.assertEqual(raised.exception.errno, errno.ENOTDIR)
+            self.assertIsInstance(raised.exception, tidegate.NotFoundError)
+            self.assertFalse(self.fs.exists(path))
+            # Links of the image lead elsewhere on the host.
+            if "settings" not in path:
+                with self.assertRaises(NotADirectoryError):
+                    os.stat(f"{root}/{path}")
+        for path in ("etc/", "etc/.", "/etc/../etc//", "d0/settings/", "/", "//", "/../.."):
+            with self.subTest(path):
+                self.assertTrue(self.fs.entry(path).is_dir())
+        # A slash behind a link asks for what it leads to.
+        self.assertTrue(self.fs.entry("d0/settings", follow_symlinks=False).is_symlink())
+        self.assertTrue(self.fs.entry("d0/settings/", follow_symlinks=False).is_dir())
+
     def test_operations_refuse_files_of_other_kinds(self) -> None:
         with self.assertRaises(tidegate.KindError):
             self.fs.open("/etc")
@@ -330,6 +428,17 @@ class Files(unittest.TestCase):
                     file.write(b"x")
             with self.assertRaises(ValueError):
                 file.read(1)
+
+    def test_arguments_of_a_wrong_type_change_nothing(self) -> None:
+        with self.fs.open("/etc/passwd", 0) as file:
+            file.seek(5)
+            with self.assertRaises(TypeError):
+                file.seek(1.5)  # type: ignore[arg-type]
+            with self.assertRaises(TypeError):
+                file.readinto(bytes(3))  # type: ignore[attr-defined]
+            self.assertEqual((file.tell(), file.read(2)), (5, b"x:"))
+        with self.assertRaises(tidegate.ArgumentError):
+            self.dump.volumes[0].open(on_loss="zeros")
 
     def test_extents_leave_out_holes(self) -> None:
         self.assertEqual(self.fs.entry("/sparse").extents(), [(1 << 20, (1 << 20) + 3)])
@@ -468,6 +577,15 @@ class Losses(unittest.TestCase):
             self.assertEqual(data[4096:8192], bytes(4096))
             (loss,) = fs.losses
             self.assertEqual((loss.kind, loss.inode), ("block", fs.entry(path).inode))
+
+    def test_losses_have_room_beside_many_guesses(self) -> None:
+        image, path = self.damaged()
+        with tidegate.open(image) as dump, mock.patch("tidegate._tree.FINDINGS_MAX", 3):
+            fs = root_of(dump)
+            fs.findings += [tidegate.Finding("note", "guess", f"guess {number}") for number in range(5)]
+            with self.assertWarns(tidegate.LossWarning):
+                fs.read_bytes(path, on_loss="zeros")
+            self.assertEqual(len(fs.losses), 1)
 
     def test_a_lost_index_is_salvaged(self) -> None:
         data = bytearray(IMAGES.bare.read_bytes())

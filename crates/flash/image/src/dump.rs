@@ -68,7 +68,7 @@ pub struct Window {
 }
 
 /// Bytes that are tried by themselves after a larger read failed.
-const PIECE_BYTES: usize = 4096;
+const PIECE_BYTES: u64 = 4096;
 
 /// Maximum number of unreadable ranges that are remembered.
 const RANGES_MAX: usize = 4096;
@@ -191,14 +191,19 @@ impl Dump {
         if self.source.read_exact_at(wanted, start).is_ok() {
             return;
         }
-        // A device reports one bad sector as an error of the whole request.
-        let mut at = start;
-        for piece in wanted.chunks_mut(PIECE_BYTES) {
+        // A device reports one bad sector as an error of the whole request. Pieces end at multiples of their size in the file:
+        // a bad sector costs the same bytes, which the survey knows, wherever a request begins.
+        let (mut at, mut rest) = (start, wanted);
+        while !rest.is_empty() {
+            let left = PIECE_BYTES - at % PIECE_BYTES;
+            let bytes = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
+            let (piece, behind) = rest.split_at_mut(bytes);
             if self.source.read_exact_at(piece, at).is_err() {
                 piece.fill(0xFF);
                 self.note_unreadable(at, piece.len());
             }
-            at += u64::try_from(piece.len()).unwrap_or(u64::MAX);
+            at += left;
+            rest = behind;
         }
     }
 

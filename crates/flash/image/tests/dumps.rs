@@ -311,6 +311,42 @@ fn bytes_that_can_not_be_read_any_more_are_a_loss() {
     assert!(!late.is_empty() && late.iter().all(|finding| finding.severity() == Severity::Loss));
 }
 
+/// A device with a bad sector of 512 bytes.
+#[derive(Debug)]
+struct BadSector(Memory, u64);
+
+impl ByteSource for BadSector {
+    fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        let end = at + u64::try_from(out.len()).expect("small");
+        match at < self.1 + 512 && self.1 < end {
+            true => Err(io::Error::other("bad sector")),
+            false => self.0.read_exact_at(out, at),
+        }
+    }
+}
+
+#[test]
+fn a_bad_sector_costs_the_same_bytes_wherever_a_read_begins() {
+    let data = vec![0x42; 60_000];
+    let image = ubi(11, PAGE, [&data, &data]);
+    let bytes = u64::try_from(image.len()).unwrap();
+    let source = BadSector(Memory(image.clone()), 9 * 4096 + 512);
+    let dump = Arc::new(Dump::of_source("bad", Box::new(source), bytes));
+    let survey = survey(&dump, &Hints::default(), &mut |_| {});
+    let known = dump.unreadable();
+    assert_eq!(known, [(9 * 4096, 10 * 4096)]);
+    assert!(losses(&survey) > 0);
+    let mut expected = image;
+    expected[9 * 4096..10 * 4096].fill(0xFF);
+    for start in (0..9 * 4096 + 1024).step_by(512).chain([1000, 4097]) {
+        let mut out = vec![0; 10 * 4096];
+        dump.read(i64::try_from(start).unwrap(), &mut out);
+        assert!(out == expected[start..start + out.len()], "from {start}");
+    }
+    assert_eq!((dump.unreadable(), dump.late_failures()), (known, 0));
+    assert_eq!(unreadable_since(&dump), []);
+}
+
 #[test]
 fn an_incomplete_copy_does_not_hide_the_block_before_it() {
     use ubi::format::{Decoded, VidHeader, crc32};

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use media::{Nand, NandGeometry, Nanos, Page, Peb};
 use nand::{
@@ -179,6 +180,25 @@ fn a_chip_is_written_by_one_process_and_read_by_many_while_none_writes() {
     let _second = FileNand::open(&path, Access::ReadOnly, None).unwrap();
     let error = FileNand::open(&path, Access::ReadWrite, None).unwrap_err();
     assert!(matches!(error, FileError::Locked { .. }), "{error}");
+}
+
+#[test]
+fn a_chip_that_is_replaced_while_its_lock_is_waited_for_is_not_the_one_that_opens() {
+    let (_folder, path) = place();
+    let other = path.with_extension("other");
+    drop(create(&other, ImageKind::Data));
+    let writer = create(&path, ImageKind::Data);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            fs::rename(&other, &path).expect("renamed");
+            fs::rename(sidecar_path(&other), sidecar_path(&path)).expect("renamed");
+            drop(writer);
+        });
+        let mut chip = open(&path);
+        chip.program(Peb(0), 0, &[7; PAGE]).expect("it is erased");
+    });
+    assert_eq!(fs::read(&path).expect("an image")[..PAGE], [7; PAGE]);
 }
 
 #[test]

@@ -48,6 +48,15 @@ def open(  # noqa: A001 (the name that users of the package expect)
     Damage is no error here: it is in the ``findings`` of the dump and its parts. Raises :class:`NotFlashError` if there is
     neither UBI nor UBIFS, and :class:`OpenError` if the dump can't be read.
     """
+    for name, value, bits in (
+        ("offset", offset, 64),
+        ("length", length, 64),
+        ("page", page, 32),
+        ("block", block, 32),
+        ("oob", oob, 32),
+    ):
+        if value is not None and not 0 <= value < 1 << bits:
+            raise ArgumentError(f"{name} is {value}; expected 0 to {(1 << bits) - 1}", "tidegate.open")
     view = _View(offset, length, (page, block, oob), ecc)
     if isinstance(source, (str, bytes, os.PathLike)):
         core = _core.Dump.of_path(os.fsdecode(source), view)
@@ -80,6 +89,9 @@ class _View:
 
 
 def _of_object(source: Any, view: _View) -> "_core.Dump":
+    if isinstance(source, memoryview):
+        # Its length is that of its items.
+        source = source.cast("B")
     # A memory map, without the import of its module.
     if isinstance(source, (bytearray, memoryview)) or any(
         base.__module__ == "mmap" for base in type(source).__mro__
@@ -93,19 +105,31 @@ def _of_object(source: Any, view: _View) -> "_core.Dump":
     elif hasattr(source, "read") and hasattr(source, "seek"):
         size = source.seek(0, os.SEEK_END)
         # Threads that read files in parallel share the position of the source.
-        lock = threading.Lock()
+        lock = threading.RLock()
+        is_reading = False
 
         def read_at(at: int, count: int) -> bytes:
+            nonlocal is_reading
             with lock:
-                source.seek(at)
-                parts = []
-                while count > 0:
-                    part = source.read(count)
-                    if not part:
-                        break
-                    parts.append(part)
-                    count -= len(part)
-                return b"".join(parts)
+                if is_reading:
+                    # In its own read, or in a handler of a signal in the middle of it; io.BufferedReader does the same.
+                    raise RuntimeError("a dump can't be read while its source reads for it in the same thread")
+                is_reading = True
+                try:
+                    return read_parts(at, count)
+                finally:
+                    is_reading = False
+
+        def read_parts(at: int, count: int) -> bytes:
+            source.seek(at)
+            parts = []
+            while count > 0:
+                part = source.read(count)
+                if not part:
+                    break
+                parts.append(part)
+                count -= len(part)
+            return b"".join(parts)
 
         name = str(getattr(source, "name", f"<{type(source).__name__}>"))
     else:
@@ -310,6 +334,8 @@ class Volume:
         Of a static volume it is the bytes that were written to it; if one of its LEBs is missing or has a wrong CRC, this
         raises :class:`DamageError`, or with ``on_loss="keep"`` adds the losses to ``findings``.
         """
+        if on_loss not in ("raise", "keep"):
+            raise ArgumentError(f'on_loss is {on_loss!r}; expected "raise" or "keep"', self._place)
         part, number = self._position
         if number is None:
             partition = self.partition

@@ -52,6 +52,12 @@ class NotFoundError(Error, FileNotFoundError):
     _errno = errno.ENOENT
 
 
+class NotDirectoryError(NotFoundError, NotADirectoryError):
+    """A path leads through a file as if it were a directory."""
+
+    _errno = errno.ENOTDIR
+
+
 class KindError(Error):
     """The path leads to a file of another kind than the operation needs."""
 

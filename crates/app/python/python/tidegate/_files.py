@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 import os
 
 from ._errors import ArgumentError
@@ -45,6 +46,7 @@ class RangeFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._check()
+        offset = operator.index(offset)
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence)
         if start is None:
             raise ArgumentError(f"whence is {whence}; expected 0, 1 or 2", self.name)
@@ -60,6 +62,8 @@ class RangeFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         self._check()
         view = memoryview(buffer).cast("B")
+        if view.readonly:
+            raise TypeError("readinto() needs a buffer that can be written")
         data = self._piece(len(view))
         view[: len(data)] = data
         return len(data)

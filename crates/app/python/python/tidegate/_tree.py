@@ -11,7 +11,7 @@ import stat as stat_modes
 import warnings
 
 from . import _core
-from ._errors import ArgumentError, KindError, LossWarning, NotFoundError
+from ._errors import ArgumentError, KindError, LossWarning, NotDirectoryError, NotFoundError
 from ._files import RangeFile, buffered
 from ._values import Finding, bytes_of, findings_of, text_of
 
@@ -33,7 +33,7 @@ PATH_MAX = 4095
 ENTRIES_AHEAD = 256
 #: Bytes that ``read()`` without a size returns at most, for dumps smaller than a 64th of it.
 READ_MAX = 1 << 30
-#: Findings that are kept.
+#: Findings that are kept beyond those of opening.
 FINDINGS_MAX = 1 << 16
 
 _KINDS = {
@@ -138,9 +138,11 @@ class FileSystem:
         #: Whether it was read by a scan of the whole volume.
         self.is_salvaged = is_salvaged
         #: Losses, decisions and guesses so far: opening adds those of the journal and the index, walks those of names, and
-        #: reads with ``on_loss="zeros"`` those of blocks. At most 65,536 are kept.
+        #: reads with ``on_loss="zeros"`` those of blocks. At most 65,536 are kept beyond those of opening.
         self.findings: List[Finding] = findings_of(core.findings())
         self._known: Set[Finding] = set(self.findings)
+        # A salvage may have as many guesses: losses need a room of their own.
+        self._room = FINDINGS_MAX
         self._has_warned = False
         if self.losses:
             self._warn()
@@ -166,7 +168,8 @@ class FileSystem:
 
     def _note(self, rows: List[dict]) -> None:
         lost = [finding for finding in findings_of(rows) if finding not in self._known]
-        lost = lost[: max(0, FINDINGS_MAX - len(self.findings))]
+        lost = lost[: self._room]
+        self._room -= len(lost)
         self.findings += lost
         self._known.update(lost)
         if any(finding.is_loss for finding in lost):
@@ -192,19 +195,21 @@ class FileSystem:
     def _resolve(self, path: PathLike, follows_last: bool) -> Tuple[str, "_core.Node"]:
         """The path without links and dots, and its inode."""
         wanted = bytes_of(path)
-        todo = [name for name in reversed(wanted.split(b"/")) if name not in (b"", b".")]
+        todo = _components(wanted)
         above: List[Tuple[bytes, "_core.Node"]] = []
         node = self._root()
         links = 0
         while todo:
             name = todo.pop()
+            shown = self.place(text_of(wanted))
+            if not stat_modes.S_ISDIR(node.mode):
+                raise NotDirectoryError(f'"{text_of(above[-1][0]) if above else "/"}" is no directory', shown)
+            if name == b".":
+                continue
             if name == b"..":
                 if above:
                     node = above.pop()[1]
                 continue
-            shown = self.place(text_of(wanted))
-            if not stat_modes.S_ISDIR(node.mode):
-                raise NotFoundError(f'"{text_of(above[-1][0]) if above else "/"}" is no directory', shown)
             found = self._core.lookup(node, name)
             if found is None:
                 raise NotFoundError(f'there is no "{text_of(name)}" in this file system', shown)
@@ -218,14 +223,18 @@ class FileSystem:
                 if target.startswith(b"/"):
                     above.clear()
                     node = self._root()
-                todo += [part for part in reversed(target.split(b"/")) if part not in (b"", b".")]
+                todo += _components(target)
                 continue
             above.append((name, node))
             node = child
         return "/" + "/".join(text_of(name) for name, _ in above), node
 
     def entry(self, path: PathLike, *, follow_symlinks: bool = True) -> Entry:
-        """The file at a path. Raises :class:`NotFoundError`, which is a :class:`FileNotFoundError`."""
+        """The file at a path. Raises :class:`NotFoundError`, which is a :class:`FileNotFoundError`.
+
+        If a file stands where a directory must be, also in front of ``..`` and of a slash at the end, it is the
+        :class:`NotDirectoryError` among them.
+        """
         return Entry(self, *self._resolve(path, follow_symlinks))
 
     def stat(self, path: PathLike, *, follow_symlinks: bool = True) -> os.stat_result:
@@ -366,6 +375,15 @@ class FileSystem:
 
     def __repr__(self) -> str:
         return f"<tidegate.FileSystem {self._place!r}{', salvaged' if self.is_salvaged else ''}>"
+
+
+def _components(path: bytes) -> List[bytes]:
+    """The names in a path, the last one first. A slash at the end is a dot: what is in front of both is a directory."""
+    names = [name for name in path.split(b"/") if name]
+    if path.endswith(b"/"):
+        names.append(b".")
+    names.reverse()
+    return names
 
 
 def _stat_result(row: Dict[str, Any]) -> os.stat_result:

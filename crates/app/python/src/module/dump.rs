@@ -230,9 +230,11 @@ impl Dump {
         let hints = view.hints();
         let hints = hints.map_err(|error| Failure::new(Class::Argument, &name, &error, layouts))?;
         hints.check().map_err(|error| argument(&error))?;
-        let dump = dump
-            .window(view.offset, view.length)
-            .map_err(|error| argument(&error))?;
+        let dump = match (view.offset, view.length) {
+            // Also of an empty file.
+            (0, None) => dump,
+            (offset, length) => dump.window(offset, length).map_err(|error| argument(&error))?,
+        };
         let dump = Arc::new(dump);
         let survey = Arc::new(survey(&dump, &hints, &mut |_| {}));
         Ok(Self { dump, survey })
@@ -376,10 +378,11 @@ impl Dump {
         let keys = self::keys(keys).map_err(|failure| exception(py, &failure))?;
         without_gil(py, || {
             let volume = self.readable(part, volume)?;
-            let tree = match salvage {
-                true => tree::Tree::salvage(volume, keys, self.dump.threads()),
-                false => tree::Tree::open(volume, keys, self.dump.threads())?,
-            };
+            // A journal, or a node of a salvage, that counts as erased would be missing without a loss.
+            let tree = still_readable(&self.dump, || match salvage {
+                true => Ok(tree::Tree::salvage(volume, keys, self.dump.threads())),
+                false => tree::Tree::open(volume, keys, self.dump.threads()),
+            })?;
             Ok(Tree(Arc::new(tree)))
         })
     }
@@ -412,11 +415,11 @@ impl Content {
 }
 
 /// Reads, and fails if the dump can't be read any more: its bytes count as erased then.
-fn still_readable(dump: &image::Dump, read: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+fn still_readable<T>(dump: &image::Dump, read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let before = dump.late_failures();
-    read()?;
+    let done = read();
     match dump.late_failures() == before {
-        true => Ok(()),
+        true => done,
         false => Err(Failure::open(
             &dump.name(),
             &"it could be read when it was opened, and can't be read any more",

@@ -11,9 +11,9 @@
 mod cells;
 mod error;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,10 +113,15 @@ impl FileNand {
         plain: Option<PlainImage>,
         last_block: LastBlock,
     ) -> Result<Self, FileError> {
-        let image = options(access)
-            .open(path)
-            .map_err(|source| host(path, "opening the image", source))?;
-        lock(&image, path, access)?;
+        let image = loop {
+            let image = options(access)
+                .open(path)
+                .map_err(|source| host(path, "opening the image", source))?;
+            lock(&image, path, access)?;
+            if is_at(&image, path) {
+                break image;
+            }
+        };
         let length = image
             .metadata()
             .map_err(|source| host(path, "asking for the image's length", source))?
@@ -290,6 +295,13 @@ fn lock(image: &File, path: &Path, access: Access) -> Result<(), FileError> {
         rustix::io::Errno::WOULDBLOCK => FileError::Locked { path: path.into() },
         error => host(path, "locking the image", error.into()),
     })
+}
+
+/// Whether a path still leads to an open file: who had the lock may have replaced it, and what is written to the file then is lost.
+fn is_at(image: &File, path: &Path) -> bool {
+    let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let found = image.metadata().map(of).ok();
+    found == path.metadata().map(of).ok()
 }
 
 fn new_sidecar(path: &Path, header: &Header) -> io::Result<File> {

@@ -38,7 +38,7 @@ pub struct DeletedFile {
     pub blocks_found: u64,
     /// Whether the nodes prove that nothing was written later: all nodes up to the last version of its inode are there, and
     /// the deletion has the time of its last write. They don't prove it against a later write of which no node at all is
-    /// left, and after which the mtime was set back to the time of that write.
+    /// left, and after which the mtime is the time of that write: it was set back, or both were in one tick of the clock.
     pub is_last_state: bool,
     /// Time of the deletion, seconds since 1970, if its node is left.
     pub deleted_seconds: Option<i64>,
