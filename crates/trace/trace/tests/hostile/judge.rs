@@ -1,7 +1,7 @@
 //! Holds a trace against the ledger: who each request is charged to, by which name, and whether it happened at all.
 //!
 //! A request of file data, or of a device that is used directly, must be explained by the ledger:
-//! - direct I/O: an action of that process, range and moment, and the requests of an action add up to its bytes;
+//! - direct I/O: an action of that process, range and moment, and the requests of an action cover its bytes once;
 //! - buffered writes: page by page, the last process that made it dirty before the request, and no page is written more
 //!   often than it was made dirty by calls;
 //! - its path: that of the name which this process used, as it was then; or the trace says that it is one of several.
@@ -9,6 +9,7 @@
 //! Requests whose owner is not told say so by their quality; they are counted, and a case limits them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -140,8 +141,8 @@ struct Judge<'a> {
     ledger: &'a Ledger,
     setting: Setting,
     verdict: Verdict,
-    /// Bytes of requests for each direct action, by file and place in its list.
-    moved: HashMap<(FileKey, usize), u64>,
+    /// Ranges of requests for each direct action, by file and place in its list.
+    moved: HashMap<(FileKey, usize), Vec<Range<u64>>>,
     /// Writes of each page to its home.
     written: BTreeMap<(FileKey, u64), u64>,
 }
@@ -303,13 +304,17 @@ impl Judge<'_> {
                 && covers(action, piece.offset, bytes)
                 && action.when.overlaps(piece.time, SLACK)
         };
-        let moved = |at: usize| self.moved.get(&(key, at)).copied().unwrap_or(0);
+        let range = piece.offset..piece.offset + bytes;
+        let is_free = |at: usize| {
+            let moved = self.moved.get(&(key, at)).map_or(&[][..], Vec::as_slice);
+            !moved
+                .iter()
+                .any(|moved| moved.start < range.end && range.start < moved.end)
+        };
         // Several threads may read one place at once: the action that ends first can't wait for a later request.
         let candidates = piece.actions.iter().enumerate();
         let found = candidates
-            .filter(|(at, action)| {
-                is_its(action) && piece.is_of(action) && moved(*at) + bytes <= action.bytes
-            })
+            .filter(|(at, action)| is_its(action) && piece.is_of(action) && is_free(*at))
             .min_by_key(|(_, action)| action.when.to);
         let Some((at, action)) = found else {
             let is_invented = !piece.actions.iter().any(is_its);
@@ -318,7 +323,7 @@ impl Judge<'_> {
                 format!("no such direct action of process {:?}", piece.told()),
             ));
         };
-        *self.moved.entry((key, at)).or_default() += bytes;
+        self.moved.entry((key, at)).or_default().push(range);
         self.name(piece, &[action])
     }
 
@@ -426,7 +431,8 @@ impl Judge<'_> {
         for (key, actions) in &self.ledger.actions {
             for (at, action) in actions.iter().enumerate() {
                 let is_direct = matches!(action.act, Act::WroteDirectly | Act::ReadDirectly);
-                let moved = self.moved.get(&(*key, at)).copied().unwrap_or(0);
+                let ranges = self.moved.get(&(*key, at)).map_or(&[][..], Vec::as_slice);
+                let moved: u64 = ranges.iter().map(|range| range.end - range.start).sum();
                 let is_exact = self.setting.has_direct || key.1 == 0;
                 if is_direct && is_exact && !self.setting.is_partial && moved != action.bytes {
                     self.verdict.missing += 1;
