@@ -67,6 +67,12 @@ impl Losses {
         self.count
     }
 
+    /// Number of those that are whole and left out.
+    #[must_use]
+    pub(crate) const fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// Whether a salvage may get more: something is damaged.
     #[must_use]
     pub const fn has_damage(&self) -> bool {

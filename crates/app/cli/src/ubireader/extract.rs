@@ -258,8 +258,8 @@ pub fn images(arguments: &ImagesArguments) -> Result<Finding> {
     })
 }
 
-/// Copies a stream to a file. `false` if the run is stopped: there is no such file then.
-fn copy(stream: &mut dyn Read, file: &Path, budget: &Budget) -> Result<bool> {
+/// Copies a stream to a file. `false` if the run is stopped before its end: there is no such file then.
+pub fn copy(stream: &mut dyn Read, file: &Path, budget: &Budget) -> Result<bool> {
     let mut buffer = vec![0; 1 << 20];
     let copied = to_file(file, &mut |out: &mut dyn Write| {
         loop {
@@ -272,8 +272,8 @@ fn copy(stream: &mut dyn Read, file: &Path, budget: &Budget) -> Result<bool> {
             }
         }
     });
-    match budget.is_stopped() {
-        true => Ok(false),
-        false => copied.map(|()| true),
+    match copied {
+        Err(_) if budget.is_stopped() => Ok(false),
+        copied => copied.map(|()| true),
     }
 }

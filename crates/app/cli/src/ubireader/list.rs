@@ -1,21 +1,20 @@
 //! `ubireader_list_files`: directories of each UBIFS, or a copy of one file.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use extract::Losses;
 use extract::content::{Run, RunReader};
 use extract::ubireader::list_line;
 use extract::walk::{Next, resolve, walk};
+use extract::{Budget, Losses};
 use ubifs::Ubifs;
 use ubifs::format::EntryKind;
 
-use super::{Common, open};
+use super::{Common, STOPPED, budget, open};
 use crate::Finding;
-use crate::output::{print_error, print_line, refuse_input_as_output, to_file};
+use crate::output::{print_error, print_line, refuse_input_as_output};
 use crate::ubifs_command::source::KeyFile;
 
 /// Arguments of `ubireader_list_files`.
@@ -58,7 +57,9 @@ pub fn run(arguments: &ListArguments) -> Result<Finding> {
     }
     let of_survey = input.tell();
     let mut losses = Losses::new(print_error);
-    let mut is_found = false;
+    // A list ends at once by a signal, as nothing is written.
+    let budget = arguments.copy.as_ref().map(|_| budget()).transpose()?;
+    let (mut is_listed, mut copies) = (false, 0_u64);
     let of_partitions = input.partitions().flat_map(|partition| &partition.volumes);
     let volumes = of_partitions
         .filter(|volume| volume.content == image::Content::Ubifs)
@@ -69,18 +70,24 @@ pub fn run(arguments: &ListArguments) -> Result<Finding> {
             continue;
         };
         if let Some(path) = &arguments.path {
-            is_found |= list(&ubifs, path, arguments.recursive, &mut losses)?;
+            is_listed |= list(&ubifs, path, arguments.recursive, &mut losses)?;
         }
-        if let (Some(path), Some(target)) = (&arguments.copy, &arguments.copy_dest) {
-            is_found |= copy(&ubifs, path, target, &mut losses)?;
+        if let (Some(path), Some(target), Some(budget)) = (&arguments.copy, &arguments.copy_dest, &budget) {
+            copies += u64::from(copy(&ubifs, path, target, budget, &mut losses)?);
+            if budget.is_stopped() {
+                print_error("stopped before its end");
+                return Ok(Finding::Code(STOPPED));
+            }
         }
     }
-    if let Some(path) = arguments
-        .copy
-        .as_ref()
-        .or(arguments.path.as_ref())
-        .filter(|_| !is_found)
-    {
+    if copies > 1 {
+        print_error(&format!(
+            "note: {copies} file systems have this file; the copy is that of the last one"
+        ));
+    }
+    let listing = arguments.path.as_ref().filter(|_| !is_listed);
+    let copying = arguments.copy.as_ref().filter(|_| copies == 0);
+    for path in listing.into_iter().chain(copying) {
         losses.tell(path.as_bytes(), &"no file system of the dump has it");
     }
     Ok(common.end(&input, of_survey + losses.count()))
@@ -110,7 +117,7 @@ fn list(ubifs: &Ubifs, path: &str, is_recursive: bool, losses: &mut Losses) -> R
 }
 
 /// Copies a file. `false` if this file system has none: there may be others.
-fn copy(ubifs: &Ubifs, path: &str, target: &std::path::Path, losses: &mut Losses) -> Result<bool> {
+fn copy(ubifs: &Ubifs, path: &str, target: &Path, budget: &Budget, losses: &mut Losses) -> Result<bool> {
     let Ok(named) = resolve(ubifs, path) else {
         return Ok(false);
     };
@@ -124,6 +131,11 @@ fn copy(ubifs: &Ubifs, path: &str, target: &std::path::Path, losses: &mut Losses
         bail!("{path}: it is no regular file");
     }
     ubifs.check_key(&inode)?;
+    // A forged inode may claim any size.
+    if let Err(error) = budget.take_bytes(inode.size_bytes) {
+        losses.tell_error(path.as_bytes(), &error);
+        return Ok(true);
+    }
     let target = match (target.is_dir(), path.rsplit('/').next()) {
         (true, Some(name)) => target.join(name),
         _ => target.to_owned(),
@@ -133,12 +145,7 @@ fn copy(ubifs: &Ubifs, path: &str, target: &std::path::Path, losses: &mut Losses
         bytes: inode.size_bytes,
     }];
     let mut reader = RunReader::new(ubifs, &inode, &all);
-    to_file(&target, &mut |out: &mut dyn Write| {
-        while let Some((_, piece)) = reader.next_piece().filter(|(_, piece)| !piece.is_empty()) {
-            out.write_all(piece)?;
-        }
-        Ok(())
-    })?;
+    super::extract::copy(&mut reader, &target, budget)?;
     for finding in &reader.lost {
         losses.tell(path.as_bytes(), finding);
     }

@@ -164,7 +164,7 @@ impl Common {
 }
 
 /// The exit code of Python after Ctrl-C.
-const STOPPED: u8 = 130;
+pub const STOPPED: u8 = 130;
 
 /// Tells that a run was stopped, and its exit code.
 fn stopped(out: &Path) -> Finding {

@@ -113,6 +113,23 @@ fn a_deleted_file_is_written_beside_the_others() {
     assert_eq!(found, vec![7; 9000]);
     let deleted = &report["parts"][0]["volumes"][0]["deleted"];
     assert_eq!(deleted["files"].as_u64(), Some(1), "{report}");
+    assert_eq!(report["complete"], true, "{report}");
+
+    // The tree has 9 files and folders, that of deleted files 2.
+    let dump = fs::read(chip).expect("readable");
+    let (output, _) = parts.unpack(&dump, &["--deleted", "--json", "--max-files", "10"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        message.contains("removed: this and all that follows is left out"),
+        "{message}"
+    );
+    assert!(!part.join("conf.deleted/removed").exists());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(
+        (output.status.code(), &report["complete"]),
+        (Some(1), &Value::Bool(false)),
+        "{report}"
+    );
 }
 
 /// The files below a folder with their content.

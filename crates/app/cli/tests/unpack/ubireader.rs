@@ -134,6 +134,51 @@ fn a_stopped_run_leaves_whole_files_and_exits_with_130() {
 }
 
 #[test]
+fn a_copy_of_a_file_is_whole_or_told() {
+    let parts = Parts::make();
+    let folder = parts.folder.path();
+    fs::write(parts.path("dump"), parts.dump()).expect("written");
+    let output = tool(folder, "list_files", &["-C", "/text", "-D", "copied", "dump"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(
+        message.contains("3 file systems have this file; the copy is that of the last one"),
+        "{message}"
+    );
+    assert!(
+        fs::read(parts.path("copied"))
+            .expect("a copy")
+            .starts_with(b"confconf")
+    );
+    let output = tool(
+        folder,
+        "list_files",
+        &["-P", "/", "-C", "/nothing", "-D", "other", "dump"],
+    );
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("/nothing: no file system of the dump has it"),
+        "{message}"
+    );
+
+    let fifo = parts.path("fifo");
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+    let child = Command::new(folder.join("ubireader_list_files"))
+        .args(["-C", "/a/b/rootfs-39", "-D", "fifo", "dump"])
+        .current_dir(folder)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let reader = fs::File::open(&fifo).expect("a FIFO");
+    let process = Pid::from_raw(i32::try_from(child.id()).expect("small")).expect("not 0");
+    kill_process(process, Signal::INT).expect("it waits");
+    let output = child.wait_with_output().expect("it ends");
+    drop(reader);
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+}
+
+#[test]
 fn a_loss_is_exit_code_1_and_0_when_it_is_only_warned_of() {
     let parts = Parts::make();
     let folder = parts.folder.path();

@@ -235,7 +235,8 @@ impl Volumes<'_, '_, '_> {
         }
     }
 
-    /// Writes deleted files. Missing blocks of them are no losses: they are what a deletion leaves.
+    /// Writes deleted files. Missing blocks of them are no losses: they are what a deletion leaves. What is there and can't be
+    /// written, such as beyond a limit, is one.
     fn deleted(&mut self, tree: &Ubifs, name: &str, done: &mut Done) -> Result<()> {
         let Some(target) = self.target.as_deref_mut() else {
             return Ok(());
@@ -250,9 +251,10 @@ impl Volumes<'_, '_, '_> {
             Err(error) if target.is_stream() => return Err(error),
             Err(error) => {
                 losses.tell_error(b"", &error);
-                done.losses += 1;
+                done.losses += u64::from(error.is_damage());
             }
         }
+        done.losses += losses.left_out();
         done.notes.extend_from_slice(losses.lines());
         done.deleted = Some(Deleted { output: place, files });
         Ok(())
