@@ -14,7 +14,7 @@
 
 struct entry_state {
     u64 parent;
-    u64 hash_and_length;
+    u64 name; /* see name_key */
 };
 
 /* What user space knows of directory entries: one is sent again when its name or parent changed. */
@@ -25,19 +25,29 @@ struct {
     __type(value, struct entry_state);
 } names_sent SEC(".maps");
 
-CHECKED_ONCE int send_name(u64 entry, u64 parent, u64 hash_and_length)
+/* What tells names of an entry apart: hash and length. A file without a name (O_TMPFILE) is called after its inode, and that
+ * name has no hash, so the number stands in for it: another file's entry may lie at the same address. */
+static __always_inline u64 name_key(struct dentry *dentry)
+{
+    u64 hash_and_length = BPF_CORE_READ(dentry, d_name.hash_len);
+    if (!(u32)hash_and_length)
+        hash_and_length ^= BPF_CORE_READ(dentry, d_inode, i_ino);
+    return hash_and_length;
+}
+
+CHECKED_ONCE int send_name(u64 entry, u64 parent, u64 key)
 {
     struct dentry *dentry = (void *)entry;
     RESERVE(record, name_record, RECORD_NAME);
     if (!record)
         return 1;
-    u32 length = hash_and_length >> 32;
+    u32 length = BPF_CORE_READ(dentry, d_name.hash_len) >> 32;
     record->dentry = entry;
     record->parent = parent;
     record->bytes = length < NAME_BYTES ? length : NAME_BYTES - 1;
     bpf_probe_read_kernel_str(record->name, NAME_BYTES, BPF_CORE_READ(dentry, d_name.name));
     SUBMIT(record);
-    struct entry_state state = {.parent = parent, .hash_and_length = hash_and_length};
+    struct entry_state state = {.parent = parent, .name = key};
     bpf_map_update_elem(&names_sent, &entry, &state, BPF_ANY);
     return 0;
 }
@@ -51,10 +61,10 @@ CHECKED_ONCE int send_path(u64 entry)
     for (int depth = 0; depth < MAX_DEPTH && entry; depth++) {
         struct dentry *dentry = (void *)entry;
         u64 parent = (u64)BPF_CORE_READ(dentry, d_parent);
-        u64 hash_and_length = BPF_CORE_READ(dentry, d_name.hash_len);
+        u64 key = name_key(dentry);
         struct entry_state *known = bpf_map_lookup_elem(&names_sent, &entry);
-        if (!known || known->parent != parent || known->hash_and_length != hash_and_length)
-            lost += send_name(entry, parent, hash_and_length);
+        if (!known || known->parent != parent || known->name != key)
+            lost += send_name(entry, parent, key);
         if (parent == entry)
             break;
         entry = parent;
