@@ -235,8 +235,8 @@ impl Volumes<'_, '_, '_> {
         }
     }
 
-    /// Writes deleted files. Missing blocks of them are no losses: they are what a deletion leaves. What is there and can't be
-    /// written, such as beyond a limit, is one.
+    /// Writes deleted files. Missing blocks of them are no losses: they are what a deletion leaves. A file that is there and can't
+    /// be written, such as one beyond a limit, is one.
     fn deleted(&mut self, tree: &Ubifs, name: &str, done: &mut Done) -> Result<()> {
         let Some(target) = self.target.as_deref_mut() else {
             return Ok(());
