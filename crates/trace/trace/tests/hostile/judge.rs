@@ -380,9 +380,8 @@ impl Judge<'_> {
             };
         };
         let is_left = |name: u32| {
-            let namings = self.ledger.names.get(&name).map_or(&[][..], Vec::as_slice);
             let was_removed = |naming: &Naming| naming.path.is_none() && naming.when.to + SLACK < time.from;
-            run.deleted || !namings.iter().any(was_removed)
+            run.deleted || !self.ledger.namings(name).iter().any(was_removed)
         };
         let has = |name: u32| is_left(name) && self.ledger.paths(name, time, SLACK).contains(&path);
         if actions.iter().any(|action| has(action.name)) {
@@ -394,7 +393,7 @@ impl Judge<'_> {
             .get(&piece.key)
             .map_or(&[][..], Vec::as_slice);
         let is_gone = |name: u32| {
-            let namings = self.ledger.names.get(&name).map_or(&[][..], Vec::as_slice);
+            let namings = self.ledger.namings(name);
             namings
                 .iter()
                 .any(|naming| naming.path.is_none() && naming.when.from <= time.to + SLACK)
@@ -406,13 +405,12 @@ impl Judge<'_> {
         // Made without a name (O_TMPFILE) and not linked yet: told as deleted, by the name that the kernel gives it in the
         // folder where it was made, which is that of its later names.
         let had_name = |name: &u32| {
-            let namings = self.ledger.names.get(name).map_or(&[][..], Vec::as_slice);
             let is_before = |naming: &Naming| naming.path.is_some() && naming.when.from + SLACK < time.from;
-            namings.iter().any(is_before)
+            self.ledger.namings(*name).iter().any(is_before)
         };
         let own_name = format!("#{}", piece.key.1);
         let has_own_name = |name: &u32| {
-            let namings = self.ledger.names.get(name).map_or(&[][..], Vec::as_slice);
+            let namings = self.ledger.namings(*name);
             let later = namings.iter().filter_map(|naming| naming.path.as_deref());
             later
                 .map(Path::new)

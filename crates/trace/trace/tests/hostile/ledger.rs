@@ -297,13 +297,15 @@ impl Ledger {
         Some(())
     }
 
+    /// Names given and taken away, by time.
+    pub fn namings(&self, name: u32) -> &[Naming] {
+        self.names.get(&name).map_or(&[], Vec::as_slice)
+    }
+
     /// Paths that a name may have had at a time: more than one while it changed. A removed name keeps its last one.
     pub fn paths(&self, name: u32, time: Window, slack: u64) -> Vec<&str> {
-        let Some(namings) = self.names.get(&name) else {
-            return Vec::new();
-        };
         let mut paths = Vec::new();
-        for naming in namings {
+        for naming in self.namings(name) {
             let Some(path) = &naming.path else { continue };
             if naming.when.from > time.to.saturating_add(slack) {
                 break;
