@@ -10,17 +10,35 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::parts::{Parts, noise, text};
 
-/// Runs the program through a link with this name, in a folder.
-fn tool(folder: &Path, name: &str, words: &[&str]) -> Output {
+/// The program through a link with this name, in a folder.
+fn command(folder: &Path, name: &str, words: &[&str]) -> Command {
     let link = folder.join(format!("ubireader_{name}"));
     if !link.exists() {
         symlink(env!("CARGO_BIN_EXE_tidegate"), &link).expect("a link");
     }
-    Command::new(link)
-        .args(words)
-        .current_dir(folder)
-        .output()
-        .expect("it runs")
+    let mut command = Command::new(link);
+    command.args(words).current_dir(folder);
+    command
+}
+
+/// Runs it.
+fn tool(folder: &Path, name: &str, words: &[&str]) -> Output {
+    command(folder, name, words).output().expect("it runs")
+}
+
+/// Runs it, and stops it by a signal while it waits for the reader of an output, which is made as a FIFO.
+fn stopped_at(fifo: &Path, folder: &Path, name: &str, words: &[&str]) -> Output {
+    rustix::fs::mknodat(CWD, fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+    let mut command = command(folder, name, words);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().expect("it runs");
+    // Until the tool opens it, too.
+    let reader = fs::File::open(fifo).expect("a FIFO");
+    let process = Pid::from_raw(i32::try_from(child.id()).expect("small")).expect("not 0");
+    kill_process(process, Signal::INT).expect("it waits");
+    let output = child.wait_with_output().expect("it ends");
+    drop(reader);
+    output
 }
 
 fn printed(output: &Output) -> String {
@@ -112,20 +130,7 @@ fn a_stopped_run_leaves_whole_files_and_exits_with_130() {
     let images = parts.path("out/dump");
     fs::create_dir_all(&images).expect("made");
     let fifo = images.join("img-1001_vol-kernel.ubifs");
-    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
-    let child = Command::new(folder.join("ubireader_extract_images"))
-        .args(["-w", "-o", "out", "dump"])
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    // Until the tool opens it, too.
-    let reader = fs::File::open(&fifo).expect("a FIFO");
-    let process = Pid::from_raw(i32::try_from(child.id()).expect("small")).expect("not 0");
-    kill_process(process, Signal::INT).expect("it waits");
-    let output = child.wait_with_output().expect("it ends");
-    drop(reader);
+    let output = stopped_at(&fifo, folder, "extract_images", &["-w", "-o", "out", "dump"]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{message}");
     assert!(message.contains("stopped before its end"), "{message}");
@@ -162,19 +167,8 @@ fn a_copy_of_a_file_is_whole_or_told() {
         "{message}"
     );
 
-    let fifo = parts.path("fifo");
-    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
-    let child = Command::new(folder.join("ubireader_list_files"))
-        .args(["-C", "/a/b/rootfs-39", "-D", "fifo", "dump"])
-        .current_dir(folder)
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    let reader = fs::File::open(&fifo).expect("a FIFO");
-    let process = Pid::from_raw(i32::try_from(child.id()).expect("small")).expect("not 0");
-    kill_process(process, Signal::INT).expect("it waits");
-    let output = child.wait_with_output().expect("it ends");
-    drop(reader);
+    let copy = ["-C", "/a/b/rootfs-39", "-D", "fifo", "dump"];
+    let output = stopped_at(&parts.path("fifo"), folder, "list_files", &copy);
     assert_eq!(output.status.code(), Some(130), "{output:?}");
 }
 
