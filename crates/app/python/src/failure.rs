@@ -63,6 +63,15 @@ impl Failure {
         )
     }
 
+    /// A dump that could be read when it was opened.
+    #[must_use]
+    pub fn unreadable(dump: &image::Dump) -> Self {
+        Self::open(
+            &dump.name(),
+            &"it could be read when it was opened, and can't be read any more",
+        )
+    }
+
     /// Damage on the medium.
     #[must_use]
     pub fn damage(place: &str, problem: &dyn Display, next_step: &'static str) -> Self {

@@ -2,9 +2,10 @@
 //!
 //! Names come from the dump and are not trusted: those that no file of a host can have are left out, and told.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use image::{DumpVolume, Severity, Threads, in_parallel, open_ubifs, salvage_ubifs};
+use image::{Dump, DumpVolume, Severity, Threads, in_parallel, open_ubifs, salvage_ubifs};
 use ubi::Volume as _;
 use ubifs::format::{BLOCK_BYTES, EntryKind, Inode, InodeNumber};
 use ubifs::{Entry, Finding, MasterKey, OpenOptions, Subject, Ubifs, UbifsError};
@@ -87,6 +88,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// An open file system.
 pub struct Tree {
     ubifs: Ubifs,
+    dump: Arc<Dump>,
     notes: Vec<Note>,
     ahead: Ahead,
     /// The threads that may read the dump.
@@ -112,7 +114,7 @@ impl Tree {
     ///
     /// # Errors
     /// If it can't be read at all; [`Self::salvage`] may get more then.
-    pub fn open(volume: Arc<DumpVolume>, keys: Vec<MasterKey>, threads: Threads) -> Result<Self, Failure> {
+    pub fn open(dump: Arc<Dump>, volume: Arc<DumpVolume>, keys: Vec<MasterKey>) -> Result<Self, Failure> {
         let name = volume.name();
         let opened = open_ubifs(volume, OpenOptions::standard())
             .map_err(|error| Failure::damage(&name, &error, SALVAGE))?;
@@ -122,13 +124,14 @@ impl Tree {
             ubifs: opened.ubifs.with_keys(keys),
             notes,
             ahead: Ahead::default(),
-            threads,
+            threads: dump.threads(),
+            dump,
         })
     }
 
     /// Reads the file system by all nodes that a scan of the volume finds.
     #[must_use]
-    pub fn salvage(volume: Arc<DumpVolume>, keys: Vec<MasterKey>, threads: Threads) -> Self {
+    pub fn salvage(dump: Arc<Dump>, volume: Arc<DumpVolume>, keys: Vec<MasterKey>) -> Self {
         let salvaged = salvage_ubifs(volume, false);
         let salvage = salvaged.salvage;
         let mut notes = notes(salvage.losses());
@@ -153,7 +156,8 @@ impl Tree {
             ubifs: salvage.into_tree(keys),
             notes,
             ahead: Ahead::default(),
-            threads,
+            threads: dump.threads(),
+            dump,
         }
     }
 
@@ -169,8 +173,12 @@ impl Tree {
         self.ubifs.has_encryption()
     }
 
-    fn failure(&self, error: &UbifsError, next_step: &'static str) -> Failure {
-        Failure::damage(&self.ubifs.volume().name(), error, next_step)
+    /// An error: that of the dump if it can't be read any more, as its bytes count as erased then.
+    fn failure(&self, problem: &dyn Display, next_step: &'static str) -> Failure {
+        match self.dump.late_failures() {
+            0 => Failure::damage(&self.ubifs.volume().name(), problem, next_step),
+            _ => Failure::unreadable(&self.dump),
+        }
     }
 
     /// An inode.
@@ -208,7 +216,7 @@ impl Tree {
             Some(inode) => Ok(Some((inode, notes(&lost)))),
             None => Err(lost.first().map_or_else(
                 || self.failure(&self.no_inode(entry.inode), SALVAGE),
-                |finding| Failure::damage(&self.ubifs.volume().name(), finding, SALVAGE),
+                |finding| self.failure(finding, SALVAGE),
             )),
         }
     }
@@ -304,7 +312,7 @@ impl Tree {
     /// The error for a read with losses.
     #[must_use]
     pub fn lost(&self, first: &Note) -> Failure {
-        Failure::damage(&self.ubifs.volume().name(), &first.text, ZEROS)
+        self.failure(&first.text, ZEROS)
     }
 
     /// Target of a symbolic link.

@@ -239,6 +239,16 @@ class Errors(unittest.TestCase):
         with self.assertRaises(tidegate.OpenError):
             dump.volumes[0].file_system()
 
+    def test_a_file_that_can_not_be_read_any_more_is_no_damage(self) -> None:
+        source = io.BytesIO(IMAGES.bare.read_bytes())
+        system = tidegate.open(source).volumes[0].file_system()
+        files = [entry for entry in list(system.entries()) if entry.is_file and entry.size]
+        self.assertTrue(files)
+        source.truncate(0)
+        for file in files:
+            with self.assertRaises(tidegate.OpenError):
+                file.read_bytes()
+
     def test_what_could_not_be_read_at_first_is_no_later_error(self) -> None:
         class BadSector(io.BytesIO):
             bad = 0

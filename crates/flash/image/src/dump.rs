@@ -7,6 +7,7 @@
 //! A survey that finds an ECC layout in the OOB areas installs its correction: from then on all readers of this dump get
 //! corrected pages, with the main area in front of the OOB area whatever the layout of the controller.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -48,7 +49,8 @@ pub struct Dump {
     source: Box<dyn ByteSource>,
     base: u64,
     bytes: u64,
-    unreadable: Mutex<Vec<(u64, u64)>>,
+    /// The ranges that could not be read so far: ends by starts, none beside another.
+    unreadable: Mutex<BTreeMap<u64, u64>>,
     /// The unreadable ranges that the survey knows.
     surveyed: OnceLock<Vec<(u64, u64)>>,
     /// Number of failed reads of other ranges since.
@@ -69,9 +71,6 @@ pub struct Window {
 
 /// Bytes that are tried by themselves after a larger read failed.
 const PIECE_BYTES: u64 = 4096;
-
-/// Maximum number of unreadable ranges that are remembered.
-const RANGES_MAX: usize = 4096;
 
 impl Dump {
     /// Opens a file or device; the content of a FIFO or another stream is copied to a temporary file.
@@ -209,32 +208,30 @@ impl Dump {
 
     fn note_unreadable(&self, at: u64, bytes: usize) {
         let end = at + u64::try_from(bytes).unwrap_or(0);
-        let surveyed = self.surveyed.get();
-        let is_late = |known: &Vec<(u64, u64)>| !known.iter().any(|range| range.0 <= at && end <= range.1);
-        if surveyed.is_some_and(is_late) {
+        let is_known = |known: &Vec<(u64, u64)>| {
+            let before = known.partition_point(|range| range.0 <= at);
+            before > 0 && end <= known[before - 1].1
+        };
+        if self.surveyed.get().is_some_and(|known| !is_known(known)) {
             self.late_failures.fetch_add(1, Ordering::Relaxed);
         }
         let mut ranges = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
-        let near = ranges
-            .iter_mut()
-            .find(|(start, stop)| *start <= end && at <= *stop);
-        if let Some((start, stop)) = near {
-            (*start, *stop) = ((*start).min(at), (*stop).max(end));
-        } else if ranges.len() < RANGES_MAX {
-            ranges.push((at, end));
+        let (mut start, mut stop) = (at, end);
+        // Those that touch it become one with it.
+        while let Some((&near, &near_end)) = ranges.range(..=stop).next_back()
+            && start <= near_end
+        {
+            (start, stop) = (start.min(near), stop.max(near_end));
+            ranges.remove(&near);
         }
+        ranges.insert(start, stop);
     }
 
     /// The ranges of the file, as start and end, that could not be read so far.
     #[must_use]
     pub fn unreadable(&self) -> Vec<(u64, u64)> {
-        let mut ranges = self
-            .unreadable
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        ranges.sort_unstable();
-        ranges
+        let ranges = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        ranges.iter().map(|(start, end)| (*start, *end)).collect()
     }
 
     /// Ends the survey: what can't be read from here on is not in its findings.
@@ -246,7 +243,7 @@ impl Dump {
     pub(crate) fn unreadable_since(&self) -> Vec<(u64, u64)> {
         let known = self.surveyed.get().map_or(&[][..], Vec::as_slice);
         let mut ranges = self.unreadable();
-        ranges.retain(|range| !known.contains(range));
+        ranges.retain(|range| known.binary_search(range).is_err());
         ranges
     }
 

@@ -311,6 +311,38 @@ fn bytes_that_can_not_be_read_any_more_are_a_loss() {
     assert!(!late.is_empty() && late.iter().all(|finding| finding.severity() == Severity::Loss));
 }
 
+/// A device whose every second piece of 4 KiB is unreadable.
+#[derive(Debug)]
+struct Striped(u64);
+
+impl ByteSource for Striped {
+    fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        let end = at + u64::try_from(out.len()).expect("small");
+        match end.div_ceil(4096) - at / 4096 > 1 || at / 4096 % 2 == 1 && end <= self.0 {
+            true => Err(io::Error::other("bad sectors")),
+            false => {
+                out.fill(0x42);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_unreadable_ranges_is_known() {
+    let bytes = 64 << 20;
+    let dump = Arc::new(Dump::of_source("striped", Box::new(Striped(bytes)), bytes));
+    let found = survey(&dump, &Hints::default(), &mut |_| {});
+    assert_eq!(losses(&found), 8192);
+    let known = dump.unreadable();
+    assert_eq!(known.len(), 8192);
+    assert_eq!(known[8191], (bytes - 4096, bytes));
+    let mut out = vec![0; 1 << 20];
+    dump.read(bytes.cast_signed() - (1 << 20), &mut out);
+    dump.read(5000, &mut out);
+    assert_eq!((dump.unreadable(), dump.late_failures()), (known, 0));
+}
+
 /// A device with a bad sector of 512 bytes.
 #[derive(Debug)]
 struct BadSector(Memory, u64);

@@ -380,8 +380,8 @@ impl Dump {
             let volume = self.readable(part, volume)?;
             // A journal, or a node of a salvage, that counts as erased would be missing without a loss.
             let tree = still_readable(&self.dump, || match salvage {
-                true => Ok(tree::Tree::salvage(volume, keys, self.dump.threads())),
-                false => tree::Tree::open(volume, keys, self.dump.threads()),
+                true => Ok(tree::Tree::salvage(Arc::clone(&self.dump), volume, keys)),
+                false => tree::Tree::open(Arc::clone(&self.dump), volume, keys),
             })?;
             Ok(Tree(Arc::new(tree)))
         })
@@ -420,10 +420,7 @@ fn still_readable<T>(dump: &image::Dump, read: impl FnOnce() -> Result<T, Failur
     let done = read();
     match dump.late_failures() == before {
         true => done,
-        false => Err(Failure::open(
-            &dump.name(),
-            &"it could be read when it was opened, and can't be read any more",
-        )),
+        false => Err(Failure::unreadable(dump)),
     }
 }
 
