@@ -192,6 +192,7 @@ struct request {
 struct kiocb {
     struct file *ki_filp;
     s64 ki_pos;
+    int ki_flags;
 };
 struct iov_iter {
     unsigned long count;
@@ -236,8 +237,12 @@ struct xfs_inode {
 struct btrfs_root {
     u32 anon_dev;
 };
+struct extent_io_tree {
+    u8 owner;
+};
 struct btrfs_inode {
     struct btrfs_root *root;
+    struct extent_io_tree io_tree;
     struct inode vfs_inode;
 };
 struct btrfs_bio {

@@ -164,6 +164,7 @@ enum dirtied_by {
     IN_CALL = 1,            /* a folio, in a call that is not known to have copied to it */
     BY_STORE = 2,           /* a folio, by a store to mapped memory */
     BY_CALL_TO_COME = 3,    /* a write call is about to copy to it, and may fail before its end */
+    BY_CALL_PERHAPS = 4,    /* as before, and it fails if it would have to wait */
 };
 
 struct writer_record {
@@ -281,6 +282,7 @@ struct configuration {
     u64 btrfs_simple;
     u64 btrfs_original;
     u64 btrfs_super;
+    u64 btrfs_waits;        /* flag of a range whose data waits for its place on the medium: EXTENT_DELALLOC */
     u64 raw_direct;
     u64 raw_direct_async;
     u64 waited_for;         /* bios that their caller waits for: the synchronous way of raw direct I/O, among others */

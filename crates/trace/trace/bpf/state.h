@@ -131,6 +131,7 @@ struct last_write {
     u64 thread;             /* tgid and tid */
     u64 name;               /* of the process: a program executed in it, or one whose number it took, is another writer */
     u64 entry;              /* written through, of several; else 0 */
+    u64 number;             /* of the inode: another one may lie where it lay, on btrfs with the same generation */
     u32 generation;
     u32 by;                 /* enum dirtied_by; BY_CALL for both kinds of calls */
 };

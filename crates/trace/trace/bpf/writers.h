@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
  * Who makes pages dirty: by write calls where the file system has a tracepoint for them, else by the page cache's own.
- * ext4 and f2fs tell of each copied part, XFS of a whole call before it copies.
+ * ext4 and f2fs tell of each copied part, XFS of a whole call before it copies, btrfs of each range that waits for its
+ * place on the medium, also if it waited already.
  *
  * A large folio is made dirty once, however many processes write to it; so what counts is the range of each call. A
  * range that the same thread of the same program told of just before, by the same name of the file, is not sent again.
@@ -10,6 +11,9 @@
 #define TIDEGATE_WRITERS_H
 
 #define TELL_AGAIN_NS 1000000000ULL
+
+/* Flag of a call: it fails where it would have to wait. */
+#define CALL_NOWAIT 0x8
 
 static __always_inline void tell_writer(struct inode *inode, u64 position, u64 bytes, u8 by)
 {
@@ -25,12 +29,13 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
         .thread = bpf_get_current_pid_tgid(),
         .name = current_name(comm),
         .entry = has_several ? called_entry(key) : 0,
+        .number = BPF_CORE_READ(inode, i_ino),
         .generation = BPF_CORE_READ(inode, i_generation),
-        .by = by == BY_CALL_TO_COME ? BY_CALL : by,
+        .by = by >= BY_CALL_TO_COME ? BY_CALL : by,
     };
     struct last_write *before = bpf_map_lookup_elem(&last_writes, &key);
     if (before && before->thread == range.thread && before->name == range.name && before->entry == range.entry &&
-        before->generation == range.generation && before->first <= range.first && before->last >= range.last &&
+        before->number == range.number && before->generation == range.generation && before->first <= range.first && before->last >= range.last &&
         before->by <= range.by && now - before->time < TELL_AGAIN_NS)
         return;
     struct run who = {};
@@ -95,7 +100,20 @@ SEC("tp_btf/xfs_file_buffered_write")
 int BPF_PROG(xfs_write, struct kiocb *control, struct iov_iter *data)
 {
     struct inode *inode = BPF_CORE_READ(control, ki_filp, f_inode);
-    write_call(inode, BPF_CORE_READ(control, ki_pos), BPF_CORE_READ(data, count), BY_CALL_TO_COME);
+    u8 by = BPF_CORE_READ(control, ki_flags) & CALL_NOWAIT ? BY_CALL_PERHAPS : BY_CALL_TO_COME;
+    write_call(inode, BPF_CORE_READ(control, ki_pos), BPF_CORE_READ(data, count), by);
+    return 0;
+}
+
+/* Only trees that lie in an inode know of data that waits. By a call it was copied just before. */
+SEC("tp_btf/btrfs_set_extent_bit")
+int BPF_PROG(btrfs_write, struct extent_io_tree *tree, u64 position, u64 bytes, u32 bits)
+{
+    if (!(bits & config.btrfs_waits) || !bpf_core_field_exists(struct btrfs_inode, io_tree))
+        return 0;
+    u64 own = as_number(tree) - bpf_core_field_offset(struct btrfs_inode, io_tree);
+    write_call((void *)(own + bpf_core_field_offset(struct btrfs_inode, vfs_inode)), position, bytes,
+               is_in_call() ? BY_CALL : BY_STORE);
     return 0;
 }
 

@@ -132,7 +132,12 @@ impl Attribution {
             inode: record.inode,
             generation: record.generation,
         };
-        let quality = if matches!(record.by, dirtied::BY_CALL | dirtied::BY_CALL_TO_COME) {
+        let by_call = [
+            dirtied::BY_CALL,
+            dirtied::BY_CALL_TO_COME,
+            dirtied::BY_CALL_PERHAPS,
+        ];
+        let quality = if by_call.contains(&record.by) {
             CauseQuality::WriteCall
         } else {
             CauseQuality::Folio
@@ -154,7 +159,7 @@ impl Attribution {
             (0, dirtied::BY_CALL) => Claim::Call,
             // A call for one page writes all of it or nothing; a failure is not known.
             (0, dirtied::BY_CALL_TO_COME) if end - start <= PAGE_BYTES => Claim::Call,
-            (0, dirtied::BY_CALL_TO_COME) => Claim::CallToCome,
+            (0, dirtied::BY_CALL_TO_COME | dirtied::BY_CALL_PERHAPS) => Claim::CallToCome,
             (0, dirtied::BY_STORE) => Claim::Store,
             (0, _) => Claim::Folio,
             _ => Claim::Kernel,

@@ -41,6 +41,8 @@ mod source;
 mod tracefs;
 mod transactions;
 #[cfg(feature = "bpf")]
+mod types;
+#[cfg(feature = "bpf")]
 mod verifier;
 mod writers;
 

@@ -22,6 +22,7 @@ use super::own_pid;
 use super::record::{CallKey, Configuration, Counters};
 use super::request_flags::FlagBits;
 use super::setup::Setup;
+use super::types::{FOLDER, KernelTypes};
 
 pub(crate) use super::ring::read as read_ring;
 pub(crate) use libbpf_rs::MapHandle as RingHandle;
@@ -29,8 +30,8 @@ pub(crate) use libbpf_rs::MapHandle as RingHandle;
 /// Built by `scripts/build-bpf.sh`.
 const OBJECT: &[u8] = include_bytes!("../../bpf/tidegate.bpf.o");
 const SECTION: &str = "tp_btf/";
-/// Type information (BTF) of the kernel and its modules.
-const BTF_FOLDER: &str = "/sys/kernel/btf";
+/// Number of btrfs' bit for data that waits, in kernels that do not tell it.
+const WAITING_BIT: u32 = 4;
 
 /// Tracepoints of the drivers: of cards, and of the SCSI layer.
 const CARD_COMMANDS: [&str; 2] = ["mmc_request_start", "mmc_request_done"];
@@ -116,15 +117,16 @@ pub(crate) struct Programs {
 impl Programs {
     /// Loads and attaches the programs.
     pub(crate) fn attach(setup: &Setup) -> Result<Self, CaptureError> {
-        let vmlinux = Btf::from_path(format!("{BTF_FOLDER}/vmlinux")).map_err(|error| CaptureError::Forbidden {
+        let vmlinux = Btf::from_path(format!("{FOLDER}/vmlinux")).map_err(|error| CaptureError::Forbidden {
             reason: format!(
-                "the kernel tells nothing of its types ({BTF_FOLDER}/vmlinux: {error}); it needs CONFIG_DEBUG_INFO_BTF"
+                "the kernel tells nothing of its types ({FOLDER}/vmlinux: {error}); it needs CONFIG_DEBUG_INFO_BTF"
             ),
         })?;
-        let tracepoints = tracepoints().map_err(|source| CaptureError::Refused {
-            step: format!("reading {BTF_FOLDER}"),
+        let types = KernelTypes::read().map_err(|source| CaptureError::Refused {
+            step: format!("reading {FOLDER}"),
             source,
         })?;
+        let tracepoints = &types.tracepoints;
         let mut limitations = Vec::new();
         let flags = flag_bits(&vmlinux);
         let symbols = symbols();
@@ -134,7 +136,8 @@ impl Programs {
                 why: "/proc/kallsyms shows no addresses (kernel.kptr_restrict)".to_owned(),
             });
         }
-        let configuration = configuration(setup, &symbols);
+        let mut configuration = configuration(setup, &symbols);
+        configuration.btrfs_waits = 1 << types.btrfs_waiting_bit.unwrap_or(WAITING_BIT);
         let wanted = |tracepoint: &str| tracepoints.contains(tracepoint) && setup.needs(tracepoint);
         let object = match load(OBJECT, setup, &configuration, &wanted) {
             Ok(object) => object,
@@ -159,7 +162,7 @@ impl Programs {
                 });
             }
         }
-        limitations.extend(setup.driver_limitations(&tracepoints));
+        limitations.extend(setup.driver_limitations(tracepoints));
         let mut programs = Self {
             object,
             links: Vec::new(),
@@ -400,21 +403,6 @@ fn symbols() -> BTreeMap<String, u64> {
         Some((name.to_owned(), address))
     };
     text.lines().filter_map(parse).collect()
-}
-
-/// Names of the kernel's tracepoints with type information, including those of loaded modules.
-fn tracepoints() -> io::Result<BTreeSet<String>> {
-    const PREFIX: &[u8] = b"btf_trace_";
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir(BTF_FOLDER)? {
-        let bytes = fs::read(entry?.path())?;
-        for word in bytes.split(|byte| *byte == 0) {
-            if let Some(name) = word.strip_prefix(PREFIX) {
-                found.insert(String::from_utf8_lossy(name).into_owned());
-            }
-        }
-    }
-    Ok(found)
 }
 
 fn flag_bits(vmlinux: &Btf<'_>) -> FlagBits {

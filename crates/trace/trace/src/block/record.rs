@@ -149,7 +149,7 @@ record!(DriverRecord, 56, {
 
 record!(
     /// `struct configuration`.
-    Configuration, 1264, {
+    Configuration, 1272, {
     devices: [u32; MAX_DEVICES],
     device_count: u32,
     own_tgid: u32,
@@ -165,6 +165,7 @@ record!(
     btrfs_simple: u64,
     btrfs_original: u64,
     btrfs_super: u64,
+    btrfs_waits: u64,
     raw_direct: u64,
     raw_direct_async: u64,
     waited_for: u64,
@@ -244,6 +245,7 @@ pub(crate) mod dirtied {
     pub(crate) const IN_CALL: u8 = 1;
     pub(crate) const BY_STORE: u8 = 2;
     pub(crate) const BY_CALL_TO_COME: u8 = 3;
+    pub(crate) const BY_CALL_PERHAPS: u8 = 4;
 }
 
 /// `enum event_kind`.

@@ -168,7 +168,7 @@ pub fn executed(place: &Place) -> io::Result<()> {
             pause();
             if number % 2 == 0 {
                 rustix::thread::set_name(c"second")?;
-                return (0..=PAGES).try_for_each(|page| write(place, &opened, page, 1));
+                return (0..PAGES).try_for_each(|page| write(place, &opened, page, 1));
             }
             let mut command = Command::new("/proc/self/exe");
             command.arg("executed").args([&path, &place.ledger]);
@@ -180,13 +180,13 @@ pub fn executed(place: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// The second program: `executed FILE LEDGER NAME`. It writes one page more, which is clean.
+/// The second program: `executed FILE LEDGER NAME`. It writes to the same pages, which may still be dirty.
 pub fn executed_second(path: &str, ledger: &str, name: &str) -> Outcome<()> {
     let name = name.parse().map_err(|error| step("name", error))?;
     let file = std::fs::OpenOptions::new().write(true).open(path);
     let file = file.map_err(|error| step(path, error))?;
     let log = Log::open(Path::new(ledger)).map_err(|error| step("ledger", error))?;
-    let written = (0..=PAGES).try_for_each(|page| {
+    let written = (0..PAGES).try_for_each(|page| {
         let write = || {
             file.write_all_at(&[0x60; 4096], page * PAGE)?;
             Ok(PAGE)
