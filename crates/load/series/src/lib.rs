@@ -1,5 +1,5 @@
-//! Workloads of `bench` as series of the `runner`: one workload repeated, and named workloads on several directories side by
-//! side, with the requirements that their ratios must meet.
+//! Workloads of `bench` as series of the `runner`: named workloads on several directories side by side, with the requirements
+//! that their ratios must meet.
 //!
 //! Contents differ between rounds, because a device that recognises known blocks would look too fast.
 
@@ -7,7 +7,6 @@
 
 mod comparison;
 mod error;
-mod repeated;
 mod requirement;
 mod target;
 mod workload;
@@ -18,7 +17,6 @@ use runner::Measured;
 
 pub use self::comparison::{Comparison, Targets};
 pub use self::error::SeriesError;
-pub use self::repeated::Repeated;
 pub use self::requirement::{Bound, Requirement};
 pub use self::target::Target;
 pub use self::workload::{Amount, WORKLOADS, Workload};

@@ -1,15 +1,16 @@
 //! Repeated runs of one workload: common arguments, rounds and output.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use bench::TextForm;
+use bench::{Progress, TextForm, Workload};
 use clap::Args;
 use programs::stop_on_signals;
 use report::rounds;
 use results::Noise;
-use runner::{Runner, Schedule, Settle, Sinks};
-use series::Repeated;
+use runner::{Measured, Runner, Schedule, Series, Settle, Sinks, Turn, identity};
+use series::{SeriesError, measured};
 
 use super::progress::ProgressForm;
 use super::terminal::Terminal;
@@ -51,6 +52,48 @@ impl BenchCommonArguments {
     /// Destinations of the records.
     pub fn sinks(&self) -> Result<Sinks> {
         Ok(Sinks::new(self.output.as_deref(), self.store.sink())?)
+    }
+}
+
+/// One workload as a series of rounds.
+struct Repeated<'run> {
+    /// The workload.
+    workload: &'run dyn Workload,
+    /// Command line of the program, for the records.
+    command: &'run [String],
+    /// Name of the configuration in the records.
+    label: &'run str,
+    /// Number of rounds.
+    rounds: u32,
+    /// Seed of the first round.
+    seed: u64,
+    /// The directory or device that is measured.
+    directory: &'run Path,
+    /// Receives the reports of the workload.
+    progress: &'run dyn Progress,
+    /// Ends a run early when it is raised.
+    stop: &'run AtomicBool,
+    /// Form of the table of the last run.
+    form: TextForm,
+}
+
+impl Series for Repeated<'_> {
+    type Error = SeriesError;
+
+    fn title(&self, turn: Turn) -> String {
+        match turn.is_kept {
+            false => "warm-up".to_owned(),
+            true if self.rounds == 1 => String::new(),
+            true => format!("round {}", turn.round + 1),
+        }
+    }
+
+    fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>, SeriesError> {
+        let seed = self.seed.wrapping_add(u64::from(turn.round));
+        let identity = identity(self.command.to_vec(), self.label, self.directory, turn.round)?;
+        let outcome = self.workload.run(seed, self.progress, self.stop)?;
+        self.form = outcome.text_form;
+        Ok(vec![measured(outcome, identity)])
     }
 }
 
