@@ -179,30 +179,43 @@ impl CardFile {
     /// If the text is not TOML with these keys, or numbers contradict each other.
     pub fn parse(name: &str, text: &str) -> Result<Self, CardError> {
         let card: Self = from_toml(name, text)?;
-        card.geometry()?;
-        card.timing()?;
-        if card.controller.contexts > 15 {
+        card.check()?;
+        Ok(card)
+    }
+
+    /// Checks a description that another format held.
+    ///
+    /// # Errors
+    /// If numbers contradict each other, or are beyond what sums of times and energies hold.
+    pub fn check(&self) -> Result<(), CardError> {
+        self.geometry()?;
+        self.timing()?;
+        if self.controller.contexts > 15 {
             return Err(CardError::Number {
                 what: "contexts",
-                found: u64::from(card.controller.contexts),
+                found: u64::from(self.controller.contexts),
                 expected: "0 to 15",
             });
         }
-        let slow = [card.flash.program_slc_us, card.flash.erase_us];
-        let times = card
+        let others = [
+            self.flash.program_slc_us,
+            self.flash.erase_us,
+            self.flash.transfer_ns.div_ceil(1000),
+        ];
+        let times = self
             .flash
             .read_us
             .iter()
-            .chain(&card.flash.program_us)
-            .chain(&slow);
+            .chain(&self.flash.program_us)
+            .chain(&others);
         if let Some(longest) = times.max().filter(|longest| **longest > TIME_US_MAX) {
             return Err(CardError::Number {
-                what: "read_us, program_us, program_slc_us, erase_us",
+                what: "read_us, program_us, program_slc_us, erase_us, transfer_ns / 1000",
                 found: u64::from(*longest),
                 expected: "at most 1,000,000 (one second)",
             });
         }
-        if let Some(power) = &card.power {
+        if let Some(power) = &self.power {
             let most = power.read_mw.max(power.program_mw).max(power.erase_mw);
             if most > POWER_MW_MAX || power.standby_uw > POWER_MW_MAX * 1000 {
                 return Err(CardError::Number {
@@ -212,21 +225,21 @@ impl CardFile {
                 });
             }
         }
-        if card.controller.buffer_bytes < u64::from(card.flash.page_bytes) {
+        if self.controller.buffer_bytes < u64::from(self.flash.page_bytes) {
             return Err(CardError::Number {
                 what: "buffer_bytes",
-                found: card.controller.buffer_bytes,
+                found: self.controller.buffer_bytes,
                 expected: "at least a page",
             });
         }
-        if u64::from(card.controller.read_ahead_bytes) > card.controller.buffer_bytes {
+        if u64::from(self.controller.read_ahead_bytes) > self.controller.buffer_bytes {
             return Err(CardError::Number {
                 what: "read_ahead_bytes",
-                found: u64::from(card.controller.read_ahead_bytes),
+                found: u64::from(self.controller.read_ahead_bytes),
                 expected: "at most buffer_bytes",
             });
         }
-        Ok(card)
+        Ok(())
     }
 
     /// The preset with this name.

@@ -43,6 +43,14 @@ pub enum LiveError {
         /// The parse error.
         source: serde_json::Error,
     },
+    /// The side-car describes a card that can't be built.
+    #[error("{}: {source}; mend it, or remove it to take the image as it is", path.display())]
+    StoredCard {
+        /// The file.
+        path: PathBuf,
+        /// The number that is wrong.
+        source: CardError,
+    },
     /// The side-car has an unsupported version.
     #[error("{}: format version {found}, this build reads version {expected}", path.display())]
     Version {

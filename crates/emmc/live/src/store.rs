@@ -84,7 +84,10 @@ impl Description {
                 expected: VERSION,
             });
         }
-        serde_json::from_slice(&raw).map(Some).map_err(malformed)
+        let description: Self = serde_json::from_slice(&raw).map_err(malformed)?;
+        let checked = description.card.check();
+        checked.map_err(|source| LiveError::StoredCard { path, source })?;
+        Ok(Some(description))
     }
 
     fn write_beside(&self, image: &Path) -> Result<(), LiveError> {
@@ -415,6 +418,20 @@ mod tests {
             Err(LiveError::Description { .. })
         ));
         assert_eq!(Description::beside(Path::new("/nonexistent/x")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_description_with_numbers_beyond_the_models_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("card.img");
+        let mut slow = description(1 << 28);
+        slow.card.flash.transfer_ns = u32::MAX;
+        slow.write_beside(&image).unwrap();
+        let message = Description::beside(&image).unwrap_err().to_string();
+        assert!(
+            message.contains("card.img.json: ") && message.contains("transfer_ns"),
+            "{message}"
+        );
     }
 
     /// The file system does not tell of data that is still in the page cache: another process makes a hole to get its answer.
