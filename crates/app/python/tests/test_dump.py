@@ -242,7 +242,7 @@ class Errors(unittest.TestCase):
     def test_a_file_that_can_not_be_read_any_more_is_no_damage(self) -> None:
         source = io.BytesIO(IMAGES.bare.read_bytes())
         system = tidegate.open(source).volumes[0].file_system()
-        files = [entry for entry in list(system.entries()) if entry.is_file and entry.size]
+        files = [entry for entry in system.entries() if entry.is_file() and entry.size]
         self.assertTrue(files)
         source.truncate(0)
         for file in files:

@@ -398,15 +398,24 @@ impl Judge<'_> {
                 .iter()
                 .any(|naming| naming.path.is_none() && naming.when.from <= time.to + SLACK)
         };
-        let used_is_gone = actions.iter().all(|action| is_gone(action.name));
+        // Written without a name (O_TMPFILE): the one that it got since is told.
+        let is_none = |name: u32| self.ledger.namings(name).is_empty();
+        let used_is_gone = actions
+            .iter()
+            .all(|action| is_gone(action.name) || is_none(action.name));
         if (run.one_of_names || used_is_gone) && names.iter().any(|name| has(*name)) {
             return Ok(());
         }
         // Made without a name (O_TMPFILE) and not linked yet: told as deleted, by the name that the kernel gives it in the
         // folder where it was made, which is that of its later names.
         let had_name = |name: &u32| {
-            let is_before = |naming: &Naming| naming.path.is_some() && naming.when.from + SLACK < time.from;
+            let is_before = |naming: &Naming| naming.path.is_some() && naming.when.to + SLACK < time.from;
             self.ledger.namings(*name).iter().any(is_before)
+        };
+        // While it gets its first one the inode has a link, and no entry of that name yet.
+        let gets_name = |name: &u32| {
+            let is_now = |naming: &Naming| naming.path.is_some() && naming.when.overlaps(time, SLACK);
+            self.ledger.namings(*name).iter().any(is_now)
         };
         let own_name = format!("#{}", piece.key.1);
         let has_own_name = |name: &u32| {
@@ -416,7 +425,10 @@ impl Judge<'_> {
                 .map(Path::new)
                 .any(|named| named.with_file_name(&own_name) == Path::new(path))
         };
-        if run.deleted && !names.iter().any(had_name) && names.iter().any(has_own_name) {
+        if (run.deleted || names.iter().any(gets_name))
+            && !names.iter().any(had_name)
+            && names.iter().any(has_own_name)
+        {
             return Ok(());
         }
         let paths = |action: &&Action| self.ledger.paths(action.name, time, SLACK);
