@@ -29,12 +29,18 @@ pub struct Note {
 }
 
 impl Note {
-    fn loss(kind: &'static str, inode: InodeNumber, text: String) -> Self {
+    /// Whether the dump can't be read any more.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        self.kind == UNREADABLE
+    }
+
+    fn loss(kind: &'static str, inode: Option<InodeNumber>, text: String) -> Self {
         Self {
             severity: Severity::Loss,
             kind,
             place: None,
-            inode: Some(inode.0),
+            inode: inode.map(|inode| inode.0),
             text,
         }
     }
@@ -81,6 +87,9 @@ impl From<&image::Finding> for Note {
 fn notes(findings: &[Finding]) -> Vec<Note> {
     findings.iter().map(Note::from).collect()
 }
+
+/// Kind of a loss by a dump that can't be read any more.
+const UNREADABLE: &str = "unreadable";
 
 /// Larger reads are divided among the processors in pieces of this size: a multiple of a block, and the largest request.
 const PIECE_BYTES: usize = 1 << 20;
@@ -173,12 +182,30 @@ impl Tree {
         self.ubifs.has_encryption()
     }
 
-    /// An error: that of the dump if it can't be read any more, as its bytes count as erased then.
     fn failure(&self, problem: &dyn Display, next_step: &'static str) -> Failure {
-        match self.dump.late_failures() {
-            0 => Failure::damage(&self.ubifs.volume().name(), problem, next_step),
-            _ => Failure::unreadable(&self.dump),
+        Failure::damage(&self.ubifs.volume().name(), problem, next_step)
+    }
+
+    /// The error of `read`; that of the dump if it could not be read meanwhile, as its bytes count as erased then.
+    fn or_unreadable<T>(&self, read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let before = self.dump.late_failures();
+        read().map_err(|failure| match self.dump.late_failures() == before {
+            true => failure,
+            false => Failure::unreadable(&self.dump),
+        })
+    }
+
+    /// What `read` gives, and its losses; the first one is [`UNREADABLE`] if the dump could not be read meanwhile.
+    fn with_losses<T>(&self, read: impl FnOnce(&mut Vec<Finding>) -> T) -> (T, Vec<Note>) {
+        let before = self.dump.late_failures();
+        let mut lost = Vec::new();
+        let value = read(&mut lost);
+        let mut all = notes(&lost);
+        if !all.is_empty() && self.dump.late_failures() != before {
+            let text = Failure::unreadable(&self.dump).problem;
+            all.insert(0, Note::loss(UNREADABLE, None, text));
         }
+        (value, all)
     }
 
     /// An inode.
@@ -186,19 +213,17 @@ impl Tree {
     /// # Errors
     /// If it is damaged or does not exist.
     pub fn inode(&self, number: u32) -> Result<Inode, Failure> {
-        self.ubifs
-            .inode(InodeNumber(number))
-            .map_err(|error| self.failure(&error, SALVAGE))
+        self.or_unreadable(|| {
+            let inode = self.ubifs.inode(InodeNumber(number));
+            inode.map_err(|error| self.failure(&error, SALVAGE))
+        })
     }
 
     /// The root directory; one without names if its inode is lost.
     #[must_use]
     pub fn root(&self) -> (Option<Inode>, Vec<Note>) {
-        let mut lost = Vec::new();
-        let root = self
-            .ubifs
-            .inode_lossy(ubifs::format::ROOT_INODE, Some(EntryKind::Directory), &mut lost);
-        (root, notes(&lost))
+        let (number, kind) = (ubifs::format::ROOT_INODE, Some(EntryKind::Directory));
+        self.with_losses(|lost| self.ubifs.inode_lossy(number, kind, lost))
     }
 
     /// The file of a name in a directory; `None` if there is none.
@@ -206,19 +231,22 @@ impl Tree {
     /// # Errors
     /// If damage hides the name.
     pub fn lookup(&self, directory: &Inode, name: &[u8]) -> Result<Option<(Inode, Vec<Note>)>, Failure> {
-        let entry = match self.ubifs.lookup(directory.key.inode_number(), name) {
-            Ok(entry) => entry,
-            Err(UbifsError::NoName { .. }) => return Ok(None),
-            Err(error) => return Err(self.failure(&error, SALVAGE)),
-        };
-        let mut lost = Vec::new();
-        match self.ubifs.inode_lossy(entry.inode, entry.kind, &mut lost) {
-            Some(inode) => Ok(Some((inode, notes(&lost)))),
-            None => Err(lost.first().map_or_else(
-                || self.failure(&self.no_inode(entry.inode), SALVAGE),
-                |finding| self.failure(finding, SALVAGE),
-            )),
-        }
+        self.or_unreadable(|| {
+            let entry = match self.ubifs.lookup(directory.key.inode_number(), name) {
+                Ok(entry) => entry,
+                Err(UbifsError::NoName { .. }) => return Ok(None),
+                Err(error) => return Err(self.failure(&error, SALVAGE)),
+            };
+            let (inode, lost) =
+                self.with_losses(|lost| self.ubifs.inode_lossy(entry.inode, entry.kind, lost));
+            match inode {
+                Some(inode) => Ok(Some((inode, lost))),
+                None => Err(lost.first().map_or_else(
+                    || self.failure(&self.no_inode(entry.inode), SALVAGE),
+                    |note| self.failure(&note.text, SALVAGE),
+                )),
+            }
+        })
     }
 
     fn no_inode(&self, inode: InodeNumber) -> UbifsError {
@@ -232,36 +260,37 @@ impl Tree {
     #[must_use]
     pub fn list(&self, directory: &Inode) -> (Vec<Child>, Vec<Note>) {
         let number = directory.key.inode_number();
-        let mut lost = Vec::new();
-        let mut entries = self.ubifs.read_directory_lossy(number, &mut lost);
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
         let mut left_out = Vec::new();
-        let mut last: Option<Vec<u8>> = None;
-        entries.retain(|entry| {
-            let why = refusal(entry, last.as_deref());
-            if let Some(why) = why {
-                let text = format!("{number}: \"{}\": {why}", entry.name.escape_ascii());
-                left_out.push(Note::loss("name", entry.inode, text));
+        let (children, mut all) = self.with_losses(|lost| {
+            let mut entries = self.ubifs.read_directory_lossy(number, lost);
+            entries.sort_by(|one, other| one.name.cmp(&other.name));
+            let mut last: Option<Vec<u8>> = None;
+            entries.retain(|entry| {
+                let why = refusal(entry, last.as_deref());
+                if let Some(why) = why {
+                    let text = format!("{number}: \"{}\": {why}", entry.name.escape_ascii());
+                    left_out.push(Note::loss("name", Some(entry.inode), text));
+                }
+                last = Some(entry.name.clone());
+                why.is_none()
+            });
+            let numbers: Vec<InodeNumber> = entries.iter().map(|entry| entry.inode).collect();
+            let inodes = self.ubifs.inodes(&numbers);
+            let mut children = Vec::with_capacity(entries.len());
+            for (entry, inode) in entries.into_iter().zip(inodes) {
+                let inode = inode
+                    .ok()
+                    .or_else(|| self.ubifs.inode_lossy(entry.inode, entry.kind, lost));
+                if let Some(inode) = inode {
+                    children.push(Child {
+                        name: entry.name,
+                        inode,
+                    });
+                }
             }
-            last = Some(entry.name.clone());
-            why.is_none()
+            children
         });
-        let numbers: Vec<InodeNumber> = entries.iter().map(|entry| entry.inode).collect();
-        let inodes = self.ubifs.inodes(&numbers);
-        let mut children = Vec::with_capacity(entries.len());
-        for (entry, inode) in entries.into_iter().zip(inodes) {
-            let inode = inode
-                .ok()
-                .or_else(|| self.ubifs.inode_lossy(entry.inode, entry.kind, &mut lost));
-            if let Some(inode) = inode {
-                children.push(Child {
-                    name: entry.name,
-                    inode,
-                });
-            }
-        }
         self.ahead.listed(children.iter().map(|child| &child.inode));
-        let mut all = notes(&lost);
         all.append(&mut left_out);
         (children, all)
     }
@@ -282,18 +311,19 @@ impl Tree {
         let mut all: Vec<Note> = Vec::new();
         for note in lost.into_iter().flatten() {
             // A damaged node of the index is found by each piece below it.
-            if note.kind != "index" || !all.contains(&note) {
+            if !["index", UNREADABLE].contains(&note.kind) || !all.contains(&note) {
                 all.push(note);
             }
         }
+        // Before the losses that it has caused.
+        all.sort_by_key(|note| note.kind != UNREADABLE);
         all
     }
 
     fn read_piece(&self, file: &Inode, offset: u64, out: &mut [u8]) -> Vec<Note> {
-        let mut lost = Vec::new();
-        let bytes = self.ubifs.read_lossy(file, offset, out, &mut lost);
+        let (bytes, lost) = self.with_losses(|lost| self.ubifs.read_lossy(file, offset, out, lost));
         out[bytes..].fill(0);
-        notes(&lost)
+        lost
     }
 
     /// The whole content of a file that was read ahead, or is, with others; `None` for others.
@@ -312,7 +342,10 @@ impl Tree {
     /// The error for a read with losses.
     #[must_use]
     pub fn lost(&self, first: &Note) -> Failure {
-        self.failure(&first.text, ZEROS)
+        match first.kind {
+            UNREADABLE => Failure::unreadable(&self.dump),
+            _ => self.failure(&first.text, ZEROS),
+        }
     }
 
     /// Target of a symbolic link.
@@ -320,28 +353,29 @@ impl Tree {
     /// # Errors
     /// If it is none, or encrypted without a key.
     pub fn read_link(&self, link: &Inode) -> Result<Vec<u8>, Failure> {
-        self.ubifs.read_link(link).map_err(|error| match error {
-            UbifsError::WrongKind { .. } => {
-                Failure::new(Class::Argument, &self.ubifs.volume().name(), &error, "")
-            }
-            _ => self.failure(&error, "keys=[...] opens encrypted files"),
+        self.or_unreadable(|| {
+            self.ubifs.read_link(link).map_err(|error| match error {
+                UbifsError::WrongKind { .. } => {
+                    Failure::new(Class::Argument, &self.ubifs.volume().name(), &error, "")
+                }
+                _ => self.failure(&error, "keys=[...] opens encrypted files"),
+            })
         })
     }
 
     /// Extended attributes.
     #[must_use]
     pub fn xattrs(&self, inode: &Inode) -> (Xattrs, Vec<Note>) {
-        let mut lost = Vec::new();
-        let all = self.ubifs.xattrs_lossy(inode.key.inode_number(), &mut lost);
+        let number = inode.key.inode_number();
+        let (all, lost) = self.with_losses(|lost| self.ubifs.xattrs_lossy(number, lost));
         let pairs = all.into_iter().map(|one| (one.name, one.value)).collect();
-        (pairs, notes(&lost))
+        (pairs, lost)
     }
 
     /// The ranges of a file that are not holes, as start and end, ascending.
     #[must_use]
     pub fn extents(&self, file: &Inode) -> (Extents, Vec<Note>) {
-        let mut lost = Vec::new();
-        let blocks = self.ubifs.file_blocks_lossy(file, &mut lost);
+        let (blocks, lost) = self.with_losses(|lost| self.ubifs.file_blocks_lossy(file, lost));
         let mut extents: Extents = Vec::new();
         for block in blocks {
             let start = u64::from(block) * u64::from(BLOCK_BYTES);
@@ -352,7 +386,7 @@ impl Tree {
                 _ => {}
             }
         }
-        (extents, notes(&lost))
+        (extents, lost)
     }
 }
 

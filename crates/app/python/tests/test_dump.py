@@ -248,6 +248,33 @@ class Errors(unittest.TestCase):
         for file in files:
             with self.assertRaises(tidegate.OpenError):
                 file.read_bytes()
+        with self.assertRaises(tidegate.OpenError):
+            list(system.entries())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            files[0].read_bytes(on_loss="zeros")
+        self.assertTrue(any(finding.kind == "unreadable" for finding in system.losses))
+
+    def test_damage_stays_damage_after_a_source_that_failed_once(self) -> None:
+        data = bytearray(IMAGES.bare.read_bytes())
+        for file in tidegate.open(io.BytesIO(data)).volumes[0].file_system().entries():
+            content = file.read_bytes()[1000:1064] if file.is_file() else b""
+            # Random bytes are not compressed.
+            if len(set(content)) > 32:
+                break
+        at = data.find(content)
+        self.assertGreater(at, 0)
+        data[at] ^= 1
+        source = io.BytesIO(data)
+        system = tidegate.open(source).volumes[0].file_system()
+        whole = source.getvalue()
+        source.truncate(0)
+        with self.assertRaises(tidegate.OpenError):
+            system.read_bytes(file.path)
+        source.seek(0)
+        source.write(whole)
+        with self.assertRaises(tidegate.DamageError):
+            system.read_bytes(file.path)
 
     def test_what_could_not_be_read_at_first_is_no_later_error(self) -> None:
         class BadSector(io.BytesIO):

@@ -28,6 +28,14 @@ impl Tree {
     }
 }
 
+/// Losses as rows; an error if the dump can't be read any more, as much may be missing.
+fn damages(py: Python<'_>, tree: &tree::Tree, lost: &[Note]) -> PyResult<Vec<FindingRow>> {
+    match lost.first().filter(|first| first.is_unreadable()) {
+        Some(first) => Err(exception(py, &tree.lost(first))),
+        None => Ok(rows(lost)),
+    }
+}
+
 /// Files with their names, and losses.
 type Listing = (Vec<(Vec<u8>, Node)>, Vec<FindingRow>);
 
@@ -45,7 +53,8 @@ impl Tree {
     /// The root directory, and losses.
     fn root(&self, py: Python<'_>) -> PyResult<(Option<Node>, Vec<FindingRow>)> {
         let (root, lost) = without_gil(py, || Ok(self.0.root()))?;
-        Ok((root.map(|inode| self.node(inode)), rows(&lost)))
+        let lost = damages(py, &self.0, &lost)?;
+        Ok((root.map(|inode| self.node(inode)), lost))
     }
 
     fn inode(&self, py: Python<'_>, number: u32) -> PyResult<Node> {
@@ -60,7 +69,8 @@ impl Tree {
         name: &[u8],
     ) -> PyResult<Option<(Node, Vec<FindingRow>)>> {
         let found = without_gil(py, || self.0.lookup(&directory.inode, name))?;
-        Ok(found.map(|(inode, lost)| (self.node(inode), rows(&lost))))
+        let found = found.map(|(inode, lost)| PyResult::Ok((self.node(inode), damages(py, &self.0, &lost)?)));
+        found.transpose()
     }
 
     /// The files of a directory by name, and losses.
@@ -70,7 +80,7 @@ impl Tree {
         let named = children
             .map(|child| (child.name, self.node(child.inode)))
             .collect();
-        Ok((named, rows(&lost)))
+        Ok((named, damages(py, &self.0, &lost)?))
     }
 }
 
@@ -172,12 +182,12 @@ impl Node {
     /// Extended attributes, and losses.
     fn xattrs(&self, py: Python<'_>) -> PyResult<(Xattrs, Vec<FindingRow>)> {
         let (xattrs, lost) = without_gil(py, || Ok(self.tree.xattrs(&self.inode)))?;
-        Ok((xattrs, rows(&lost)))
+        Ok((xattrs, damages(py, &self.tree, &lost)?))
     }
 
     /// The ranges that are not holes, and losses.
     fn extents(&self, py: Python<'_>) -> PyResult<(Extents, Vec<FindingRow>)> {
         let (extents, lost) = without_gil(py, || Ok(self.tree.extents(&self.inode)))?;
-        Ok((extents, rows(&lost)))
+        Ok((extents, damages(py, &self.tree, &lost)?))
     }
 }
