@@ -65,6 +65,8 @@ static __always_inline void own_bio(struct walk *walk, struct bio *bio)
             if ((is_direct || !walk->writes) && BPF_CORE_READ(own_inode, i_nlink) > 1)
                 entry = called_entry((u64)own_inode);
             identify_named(own_inode, run, entry);
+            if (!mapping)
+                run->flags |= RUN_COMPRESSED;
             if (walk->writes && !is_direct)
                 flag_mappings(own_inode, run);
             return;

@@ -167,9 +167,9 @@ static __attribute__((noinline)) bool is_in_call(void)
     return task->flags & (PF_KTHREAD | PF_WORKERS) || call_of((void *)bpf_task_pt_regs(task)) >= 0;
 }
 
-/* The name by which the running thread's system call works on this inode: that of the descriptor which the call was given.
- * 0: it is in no such call, or was given descriptors of two names. */
-static __attribute__((noinline)) u64 called_entry(u64 address)
+/* The entries of this inode among those arguments of the running thread's system call that are descriptors; `shift`: 0 for
+ * all, 4 for those that the call writes to. 0: there is none, or there are two. */
+static __attribute__((noinline)) u64 entry_in_call(u64 address, u32 shift)
 {
     struct inode *inode = (void *)address;
     struct task_struct *task = bpf_get_current_task_btf();
@@ -189,7 +189,7 @@ static __attribute__((noinline)) u64 called_entry(u64 address)
     }
     if (call < 0 || call >= MAX_CALLS)
         return 0;
-    u32 descriptors = config.descriptors[call & (MAX_CALLS - 1)];
+    u32 descriptors = config.descriptors[call & (MAX_CALLS - 1)] >> (shift & 4);
     u64 found = 0;
     for (int i = 0; i < CALL_ARGUMENTS; i++) {
         if (!(descriptors >> i & 1))
@@ -201,6 +201,19 @@ static __attribute__((noinline)) u64 called_entry(u64 address)
             found = entry;
     }
     return found;
+}
+
+/* The name by which the running thread's system call works on this inode: that of the descriptor which the call was given.
+ * 0: it is in no such call, or was given descriptors of two names. */
+static __always_inline u64 called_entry(u64 inode)
+{
+    return entry_in_call(inode, 0);
+}
+
+/* Whether the running thread's system call writes to this inode. Not known of io_uring and of threads of the kernel. */
+static __always_inline bool is_written_by_call(u64 inode)
+{
+    return entry_in_call(inode, 4) != 0;
 }
 
 /* Fills in who the inode is. False: it is on no traced device. */

@@ -51,6 +51,7 @@ enum run_flag {
     RUN_JOURNAL_BLOCK = 32, /* content: jbd2's superblock */
     RUN_MAPPED = 4,         /* data of a file that is mapped for stores, which are not seen */
     RUN_MAPPED_OFTEN = 8,   /* it is, more than once */
+    RUN_COMPRESSED = 16,    /* data of a file of btrfs, whose range in the file is larger than the run */
     RUN_ONE_OF_NAMES = 64,  /* the inode has several names, and which one was used is not known here */
     RUN_NAME_LOST = 128,    /* a record of its name was lost */
 };
@@ -161,10 +162,10 @@ struct process_record {
 /* How a process made a range of a file dirty. */
 enum dirtied_by {
     BY_CALL = 0,            /* a write call copied to it */
-    IN_CALL = 1,            /* a folio, in a call that is not known to have copied to it */
-    BY_STORE = 2,           /* a folio, by a store to mapped memory */
-    BY_CALL_TO_COME = 3,    /* a write call is about to copy to it, and may fail before its end */
-    BY_CALL_PERHAPS = 4,    /* as before, and it fails if it would have to wait */
+    BY_CALL_PERHAPS = 1,    /* perhaps: it may fail, or be a call that changes something beside it */
+    IN_CALL = 2,            /* a folio, in a call that is not known to have copied to it */
+    BY_STORE = 3,           /* a folio, by a store to mapped memory */
+    BY_CALL_TO_COME = 4,    /* a write call is about to copy to it, and may fail before its end */
 };
 
 struct writer_record {
@@ -291,7 +292,8 @@ struct configuration {
     u32 mmc_hosts[MAX_DEVICES]; /* of each device: number of its mmc host and 1, or 0 */
     u32 interrupts[MAX_DEVICES]; /* of each device: number of its host's interrupt and 1, or 0 */
     u8 counted_calls[MAX_CALLS];
-    u8 descriptors[MAX_CALLS]; /* by system call: bit n set: argument n is a descriptor that it moves data of */
+    u8 descriptors[MAX_CALLS]; /* by system call: bit n set: argument n is a descriptor that it moves data of; bit n + 4:
+                                that it writes to */
 };
 
 /* Counters that user space reads. */

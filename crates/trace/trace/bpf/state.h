@@ -133,7 +133,7 @@ struct last_write {
     u64 entry;              /* written through, of several; else 0 */
     u64 number;             /* of the inode: another one may lie where it lay, on btrfs with the same generation */
     u32 generation;
-    u32 by;                 /* enum dirtied_by; BY_CALL for both kinds of calls */
+    u32 by;                 /* enum dirtied_by, the surest first; BY_CALL for calls to come */
 };
 
 /* inode -> the dirty range that was sent last; forgotten when the inode is written to the device. */

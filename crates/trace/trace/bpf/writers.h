@@ -12,6 +12,9 @@
 
 #define TELL_AGAIN_NS 1000000000ULL
 
+/* Largest block of btrfs. */
+#define MAX_BLOCK_BYTES (64 << 10)
+
 /* Flag of a call: it fails where it would have to wait. */
 #define CALL_NOWAIT 0x8
 
@@ -31,12 +34,12 @@ static __always_inline void tell_writer(struct inode *inode, u64 position, u64 b
         .entry = has_several ? called_entry(key) : 0,
         .number = BPF_CORE_READ(inode, i_ino),
         .generation = BPF_CORE_READ(inode, i_generation),
-        .by = by >= BY_CALL_TO_COME ? BY_CALL : by,
+        .by = by == BY_CALL_TO_COME ? BY_CALL : by,
     };
     struct last_write *before = bpf_map_lookup_elem(&last_writes, &key);
     if (before && before->thread == range.thread && before->name == range.name && before->entry == range.entry &&
-        before->number == range.number && before->generation == range.generation && before->first <= range.first && before->last >= range.last &&
-        before->by <= range.by && now - before->time < TELL_AGAIN_NS)
+        before->number == range.number && before->generation == range.generation && before->first <= range.first &&
+        before->last >= range.last && before->by <= range.by && now - before->time < TELL_AGAIN_NS)
         return;
     struct run who = {};
     identify(inode, &who);
@@ -105,15 +108,20 @@ int BPF_PROG(xfs_write, struct kiocb *control, struct iov_iter *data)
     return 0;
 }
 
-/* Only trees that lie in an inode know of data that waits. By a call it was copied just before. */
+/* Only trees that lie in an inode know of data that waits. A call that writes to the file has copied it just before; but the
+ * block in which the file ends may only be made longer, by zeros, for a write behind it. In other calls it is a fault of
+ * memory, a truncation, or io_uring. */
 SEC("tp_btf/btrfs_set_extent_bit")
 int BPF_PROG(btrfs_write, struct extent_io_tree *tree, u64 position, u64 bytes, u32 bits)
 {
     if (!(bits & config.btrfs_waits) || !bpf_core_field_exists(struct btrfs_inode, io_tree))
         return 0;
     u64 own = as_number(tree) - bpf_core_field_offset(struct btrfs_inode, io_tree);
-    write_call((void *)(own + bpf_core_field_offset(struct btrfs_inode, vfs_inode)), position, bytes,
-               is_in_call() ? BY_CALL : BY_STORE);
+    struct inode *inode = (void *)(own + bpf_core_field_offset(struct btrfs_inode, vfs_inode));
+    u64 size = BPF_CORE_READ(inode, i_size);
+    bool may_grow = bytes <= MAX_BLOCK_BYTES && position < size && size < position + bytes;
+    u8 by = !is_in_call() ? BY_STORE : is_written_by_call((u64)inode) && !may_grow ? BY_CALL : BY_CALL_PERHAPS;
+    write_call(inode, position, bytes, by);
     return 0;
 }
 

@@ -348,11 +348,13 @@ impl Attribution {
     }
 
     /// The quality of a page's writer. Stores to a page that is mapped and dirty are not seen: with several processes that
-    /// may have stored, it is only one that wrote to the file.
+    /// may have stored, it is only one that wrote to the file. So it is with data that btrfs has compressed, as its range in the
+    /// file is larger than that on the medium, and not told.
     fn quality(&self, file: FileIdentity, writer: &Writer, flags: u8) -> CauseQuality {
         // No call was seen: further writes to a dirty page are not seen either.
         let is_mapped = flags & run_flag::MAPPED != 0 || writer.quality == CauseQuality::Folio;
-        let by_several = flags & run_flag::MAPPED_OFTEN != 0 || is_mapped && self.writers.are_several(file);
+        let is_open = is_mapped || flags & run_flag::COMPRESSED != 0;
+        let by_several = flags & run_flag::MAPPED_OFTEN != 0 || is_open && self.writers.are_several(file);
         if by_several || writer.is_shared {
             CauseQuality::Inode
         } else {

@@ -44,19 +44,23 @@ pub(crate) const COUNTED: &[(libc::c_long, &str)] = &[
 const FIRST: u8 = 1;
 const FIRST_AND_SECOND: u8 = 0b11;
 const FIRST_AND_THIRD: u8 = 0b101;
+/// The call writes to this argument's file.
+const TO_FIRST: u8 = FIRST << 4;
+const TO_THIRD: u8 = 0b100 << 4;
 
-/// Calls that move, sync or change data of descriptors: number, and the bits of the arguments that are descriptors.
+/// Calls that move, sync or change data of descriptors: number, the bits of the arguments that are descriptors, and four bits
+/// above, that of the argument to whose file the call writes.
 pub(crate) const DESCRIPTORS: &[(libc::c_long, u8)] = &[
     (libc::SYS_read, FIRST),
     (libc::SYS_pread64, FIRST),
     (libc::SYS_readv, FIRST),
     (libc::SYS_preadv, FIRST),
     (libc::SYS_preadv2, FIRST),
-    (libc::SYS_write, FIRST),
-    (libc::SYS_pwrite64, FIRST),
-    (libc::SYS_writev, FIRST),
-    (libc::SYS_pwritev, FIRST),
-    (libc::SYS_pwritev2, FIRST),
+    (libc::SYS_write, FIRST | TO_FIRST),
+    (libc::SYS_pwrite64, FIRST | TO_FIRST),
+    (libc::SYS_writev, FIRST | TO_FIRST),
+    (libc::SYS_pwritev, FIRST | TO_FIRST),
+    (libc::SYS_pwritev2, FIRST | TO_FIRST),
     (libc::SYS_readahead, FIRST),
     (libc::SYS_fadvise64, FIRST),
     (libc::SYS_fsync, FIRST),
@@ -64,9 +68,9 @@ pub(crate) const DESCRIPTORS: &[(libc::c_long, u8)] = &[
     (libc::SYS_sync_file_range, FIRST),
     (libc::SYS_ftruncate, FIRST),
     (libc::SYS_fallocate, FIRST),
-    (libc::SYS_sendfile, FIRST_AND_SECOND),
-    (libc::SYS_splice, FIRST_AND_THIRD),
-    (libc::SYS_copy_file_range, FIRST_AND_THIRD),
+    (libc::SYS_sendfile, FIRST_AND_SECOND | TO_FIRST),
+    (libc::SYS_splice, FIRST_AND_THIRD | TO_THIRD),
+    (libc::SYS_copy_file_range, FIRST_AND_THIRD | TO_THIRD),
 ];
 
 /// Name of a counted call.

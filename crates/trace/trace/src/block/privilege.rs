@@ -48,9 +48,19 @@ pub(crate) fn too_old() -> Option<String> {
 }
 
 fn is_too_old(release: &str) -> Option<bool> {
+    Some(version(release)? < OLDEST)
+}
+
+/// Whether the running kernel is at least this one.
+pub(crate) fn is_since(oldest: (u32, u32)) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    version(&release).is_some_and(|running| running >= oldest)
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
     let mut next = || numbers.next()?.parse::<u32>().ok();
-    Some((next()?, next()?) < OLDEST)
+    Some((next()?, next()?))
 }
 
 /// `none`, `integrity` or `confidentiality`; `None` if securityfs is not mounted.

@@ -30,8 +30,9 @@ pub(crate) use libbpf_rs::MapHandle as RingHandle;
 /// Built by `scripts/build-bpf.sh`.
 const OBJECT: &[u8] = include_bytes!("../../bpf/tidegate.bpf.o");
 const SECTION: &str = "tp_btf/";
-/// Number of btrfs' bit for data that waits, in kernels that do not tell it.
+/// Number of btrfs' bit for data that waits in kernels that do not tell it, and the first one that does.
 const WAITING_BIT: u32 = 4;
+const TELLS_WAITING_BIT: (u32, u32) = (6, 5);
 
 /// Tracepoints of the drivers: of cards, and of the SCSI layer.
 const CARD_COMMANDS: [&str; 2] = ["mmc_request_start", "mmc_request_done"];
@@ -137,7 +138,17 @@ impl Programs {
             });
         }
         let mut configuration = configuration(setup, &symbols);
-        configuration.btrfs_waits = 1 << types.btrfs_waiting_bit.unwrap_or(WAITING_BIT);
+        configuration.btrfs_waits = match types.btrfs_waiting_bit {
+            Some(bit) => 1 << bit,
+            None if super::privilege::is_since(TELLS_WAITING_BIT) => 0,
+            None => 1 << WAITING_BIT,
+        };
+        if configuration.btrfs_waits == 0 {
+            limitations.push(Limitation {
+                what: "on btrfs, write calls to pages that are dirty already".to_owned(),
+                why: format!("{FOLDER} has no member __EXTENT_DELALLOC_BIT"),
+            });
+        }
         let wanted = |tracepoint: &str| tracepoints.contains(tracepoint) && setup.needs(tracepoint);
         let object = match load(OBJECT, setup, &configuration, &wanted) {
             Ok(object) => object,

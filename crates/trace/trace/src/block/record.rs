@@ -235,6 +235,8 @@ pub(crate) mod run_flag {
     pub(crate) const MAPPED: u8 = 4;
     /// For data of files: more than once.
     pub(crate) const MAPPED_OFTEN: u8 = 8;
+    /// For data of files: its range in the file is larger.
+    pub(crate) const COMPRESSED: u8 = 16;
     pub(crate) const ONE_OF_NAMES: u8 = 64;
     pub(crate) const NAME_LOST: u8 = 128;
 }
@@ -242,10 +244,10 @@ pub(crate) mod run_flag {
 /// `enum dirtied_by`.
 pub(crate) mod dirtied {
     pub(crate) const BY_CALL: u8 = 0;
-    pub(crate) const IN_CALL: u8 = 1;
-    pub(crate) const BY_STORE: u8 = 2;
-    pub(crate) const BY_CALL_TO_COME: u8 = 3;
-    pub(crate) const BY_CALL_PERHAPS: u8 = 4;
+    pub(crate) const BY_CALL_PERHAPS: u8 = 1;
+    pub(crate) const IN_CALL: u8 = 2;
+    pub(crate) const BY_STORE: u8 = 3;
+    pub(crate) const BY_CALL_TO_COME: u8 = 4;
 }
 
 /// `enum event_kind`.

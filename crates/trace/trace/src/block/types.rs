@@ -12,6 +12,8 @@ pub(crate) const FOLDER: &str = "/sys/kernel/btf";
 const KERNEL: &str = "vmlinux";
 /// Size of the header: magic, version, flags, its own size, and offset and size of types and names, after it.
 const HEADER_BYTES: usize = 24;
+/// Kind of an enum of 32 bits.
+const ENUM: u32 = 6;
 
 /// The names and numbers that the tracer needs.
 #[derive(Debug, Default)]
@@ -46,6 +48,7 @@ impl KernelTypes {
                 .tracepoints
                 .extend(tracepoints.map(|name| String::from_utf8_lossy(name).into_owned()));
             let bit = sections.member(b"__EXTENT_DELALLOC_BIT", first_name);
+            let bit = bit.filter(|bit| *bit < u32::BITS);
             types.btrfs_waiting_bit = types.btrfs_waiting_bit.or(bit);
         }
         Ok(types)
@@ -75,7 +78,7 @@ impl<'a> Sections<'a> {
         })
     }
 
-    /// Value of an enum's member: the word that follows its name's number. `first_name`: the number of this file's first name.
+    /// Value of an enum's member. `first_name`: the number of this file's first name.
     fn member(&self, name: &[u8], first_name: usize) -> Option<u32> {
         let wanted = [b"\0", name, b"\0"].concat();
         let at = self
@@ -83,10 +86,38 @@ impl<'a> Sections<'a> {
             .windows(wanted.len())
             .position(|found| found == wanted)?
             + 1;
-        let number = u32::try_from(first_name + at).ok()?.to_ne_bytes();
+        let number = u32::try_from(first_name + at).ok()?;
         let (words, _) = self.types.as_chunks::<4>();
-        let found = words.windows(2).find(|pair| pair[0] == number)?;
-        Some(u32::from_ne_bytes(found[1]))
+        let mut rest = words.iter().map(|word| u32::from_ne_bytes(*word));
+        while let Some(_name) = rest.next() {
+            let (information, _size) = (rest.next()?, rest.next()?);
+            let kind = information >> 24 & 0x1F;
+            let members = usize::try_from(information & 0xFFFF).ok()?;
+            if kind == ENUM {
+                for _ in 0..members {
+                    let (name, value) = (rest.next()?, rest.next()?);
+                    if name == number {
+                        return Some(value);
+                    }
+                }
+                continue;
+            }
+            let words = match kind {
+                // An integer, a variable, a tag of a declaration.
+                1 | 14 | 17 => 1,
+                // An array.
+                3 => 3,
+                // Structures, unions, sections of variables, enums of 64 bits.
+                4 | 5 | 15 | 19 => 3 * members,
+                // Parameters of functions.
+                13 => 2 * members,
+                _ => 0,
+            };
+            if words > 0 {
+                rest.nth(words - 1)?;
+            }
+        }
+        None
     }
 }
 
@@ -114,6 +145,22 @@ mod tests {
         assert_eq!(sections.member(b"two", 100), Some(9));
         assert_eq!(sections.member(b"wo", 100), None);
         assert_eq!(sections.member(b"two", 0), None);
+        for end in 0..types.len() {
+            let cut = self::file(&types[..end], b"\0one\0two\0");
+            assert_ne!(Sections::of(&cut).unwrap().member(b"two", 100), Some(7));
+        }
+    }
+
+    #[test]
+    fn other_types_with_the_same_numbers_in_them_are_passed_over() {
+        let pointer = [0, 2 << 24, 101];
+        let structure = [101, 4 << 24 | 1, 8, 101, 101, 101];
+        let array = [0, 3 << 24, 0, 101, 101, 101];
+        let function = [0, 13 << 24 | 2, 101, 101, 101, 101, 101];
+        let constant = [0, 6 << 24 | 1, 4, 101, 7];
+        let types = [&pointer[..], &structure, &array, &function, &constant].concat();
+        let file = file(&types, b"\0one\0");
+        assert_eq!(Sections::of(&file).unwrap().member(b"one", 100), Some(7));
     }
 
     #[test]

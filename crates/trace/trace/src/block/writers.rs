@@ -5,8 +5,8 @@
 //! since; other processes may meanwhile have written to parts of a large folio. For a process that writes by calls it
 //! is no new information: its call or its fsync made the folio dirty. With data=journal, ranges that are in the journal
 //! and not yet written home are kept. A kernel thread that dirties a folio again (journal, write-back) replaces
-//! nothing; once records were lost or ranges forgotten, the missing one may have been the writer's, so the thread is no
-//! sure writer.
+//! nothing that waits; of what was written out it is no sure writer, as it may do both, and of nothing once records were
+//! lost or ranges forgotten, as the missing one may have been the writer's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub(crate) enum Claim {
     /// A folio that became dirty by a store: all. It was clean just before, so data of others that seems to wait there
     /// was truncated, or is on its way: there it is not sure.
     Store,
-    /// A kernel thread: none.
+    /// A kernel thread: those that were written out, of which it is not sure.
     Kernel,
 }
 
@@ -167,8 +167,12 @@ impl Writers {
             }
             Claim::Kernel => {
                 let is_shared = writer.is_shared || self.has_lost;
+                let unknown = entry.gaps(start, end, |_| true);
+                let at_home = entry.gaps(start, end, Range::waits);
+                // It may write for itself, as the thread of a loop device does.
+                entry.put_shared(&at_home, &writer);
                 let writer = Writer { is_shared, ..writer };
-                for (from, to) in entry.gaps(start, end, |_| true) {
+                for (from, to) in unknown {
                     entry.put(from, to, writer.clone());
                 }
             }
@@ -439,6 +443,23 @@ mod tests {
         assert_eq!(
             pids(&writers.split(FILE, 0, 8192)),
             [(0, 4096, 1), (4096, 8192, 99)]
+        );
+    }
+
+    #[test]
+    fn a_kernel_thread_takes_what_was_written_out_but_is_not_sure_of_it() {
+        let mut writers = Writers::default();
+        writers.wrote(FILE, 0, 8192, writer(1, 0), Claim::Call);
+        writers.written_out(FILE, 0, 4096);
+        // The thread of a loop device.
+        writers.wrote(FILE, 0, 12288, writer(99, 1), Claim::Kernel);
+        assert_eq!(
+            sure(&writers.split(FILE, 0, 12288)),
+            [
+                (0, 4096, 99, false),
+                (4096, 8192, 1, true),
+                (8192, 12288, 99, true)
+            ]
         );
     }
 

@@ -334,7 +334,7 @@ impl Judge<'_> {
             .filter(|action| action.when.overlaps(piece.time, SLACK));
         // Writes of parts of pages, and stores, read the rest.
         let (writes, reads): (Vec<&Action>, Vec<&Action>) =
-            near.partition(|action| matches!(action.act, Act::Dirtied | Act::Stored));
+            near.partition(|action| matches!(action.act, Act::Dirtied | Act::Stored | Act::Touched));
         let near = if reads.is_empty() { writes } else { reads };
         let is_invented = near.is_empty();
         let its: Vec<&Action> = near.into_iter().filter(|action| piece.is_of(action)).collect();
@@ -540,7 +540,8 @@ fn covers(action: &Action, offset: u64, bytes: u64) -> bool {
 
 /// Direct writes count too: some file systems do them through the cache.
 fn dirties(action: &Action, page: u64) -> bool {
-    matches!(action.act, Act::Dirtied | Act::Stored | Act::WroteDirectly)
+    use Act::{Dirtied, Stored, Touched, WroteDirectly};
+    matches!(action.act, Dirtied | Stored | Touched | WroteDirectly)
         && action.offset / PAGE <= page
         && page < (action.offset + action.bytes).div_ceil(PAGE)
 }
@@ -555,7 +556,7 @@ fn last_writers(actions: &[Action], page: u64, time: Window) -> Vec<&Action> {
             continue;
         }
         // Earlier ones are out once this one began after their end.
-        if action.when.to + SLACK <= time.from {
+        if action.when.to + SLACK <= time.from && action.act != Act::Touched {
             ended = ended.max(action.when.from.saturating_sub(SLACK));
         }
         last.push(action);

@@ -26,6 +26,8 @@ pub enum Act {
     Dirtied,
     /// Stored to a range of mapped memory. With large pages the kernel may write more, and more often.
     Stored,
+    /// Changed no data of a range, but made clean pages of it dirty: prepared memory for stores, or grew the last page.
+    Touched,
     /// Wrote a range with `O_DIRECT`.
     WroteDirectly,
     /// Read a range with `O_DIRECT`.
@@ -37,9 +39,10 @@ pub enum Act {
 }
 
 /// Word of each kind in the ledger.
-const WORDS: [(Act, &str); 6] = [
+const WORDS: [(Act, &str); 7] = [
     (Act::Dirtied, "dirtied"),
     (Act::Stored, "stored"),
+    (Act::Touched, "touched"),
     (Act::WroteDirectly, "wrote_directly"),
     (Act::ReadDirectly, "read_directly"),
     (Act::Read, "read"),

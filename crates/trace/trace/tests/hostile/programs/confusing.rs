@@ -68,6 +68,50 @@ pub fn stored(place: &Place) -> io::Result<()> {
     Ok(())
 }
 
+/// Asks for memory of a file that can be stored to, where another process's data waits, and stores nothing.
+pub fn populated(place: &Place) -> io::Result<()> {
+    for number in 0..place.count(4) {
+        let opened = place.create(&format!("file-{number}"), 0)?;
+        join(fork(|| write(place, &opened, 0, PAGES))?)?;
+        let map = Map::new(Some(&opened.file), PAGES * PAGE)?;
+        let bytes = usize::try_from(PAGES * PAGE).unwrap_or(0);
+        place.log.act(Act::Touched, opened.as_named(), 0, || {
+            // SAFETY: the range is the mapping's, and its content does not change.
+            match unsafe { libc::madvise(map.address().cast(), bytes, libc::MADV_POPULATE_WRITE) } {
+                0 => Ok(PAGES * PAGE),
+                _ => Err(io::Error::last_os_error()),
+            }
+        })?;
+        drop(map);
+        opened.file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Writes far behind the end of a file whose last page, with data of another process, waits: the kernel fills it with zeros.
+pub fn extended(place: &Place) -> io::Result<()> {
+    const BYTES: u64 = 5000;
+    for number in 0..place.count(4) {
+        let opened = place.create(&format!("file-{number}"), 0)?;
+        let first = || {
+            opened.file.write_all_at(&[0x61; 5000], 0)?;
+            Ok(BYTES)
+        };
+        join(fork(|| {
+            place
+                .log
+                .act(Act::Dirtied, opened.as_named(), 0, first)
+                .map(|_| ())
+        })?)?;
+        place.log.act(Act::Touched, opened.as_named(), PAGE, || {
+            write(place, &opened, 3 * PAGES, 1)?;
+            Ok(PAGE)
+        })?;
+        opened.file.sync_all()?;
+    }
+    Ok(())
+}
+
 /// Calls that fail, or are cut short, over the data of another process that waits to be written out.
 pub fn failed(place: &Place) -> io::Result<()> {
     for number in 0..place.count(4) {

@@ -100,6 +100,8 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("mapped", memory::mapped),
     ("truncated", confusing::truncated),
     ("stored", confusing::stored),
+    ("populated", confusing::populated),
+    ("extended", confusing::extended),
     ("failed", confusing::failed),
     ("in_place", confusing::in_place),
     ("executed", confusing::executed),
