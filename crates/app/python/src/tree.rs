@@ -195,7 +195,7 @@ impl Tree {
         })
     }
 
-    /// What `read` gives, and its losses; the first one is [`UNREADABLE`] if the dump could not be read meanwhile.
+    /// The result of `read`, and its losses; the first one is [`UNREADABLE`] if the dump could not be read meanwhile.
     fn with_losses<T>(&self, read: impl FnOnce(&mut Vec<Finding>) -> T) -> (T, Vec<Note>) {
         let before = self.dump.late_failures();
         let mut lost = Vec::new();

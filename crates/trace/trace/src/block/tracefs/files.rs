@@ -639,14 +639,14 @@ mod tests {
             "dev 7,0 ino 12 pos 8192 len 200 copied 100",
         );
         assert!(
-            matches!(told.as_slice(), [Told::Writer(one)] if (one.position, one.bytes, one.by) == (8192, 100, 0)),
+            matches!(told.as_slice(), [Told::Writer(one)] if (one.position, one.bytes, one.by) == (8192, 100, dirtied::BY_CALL)),
             "{told:?}"
         );
         let failed = "dev 7,0 ino 12 pos 8192 len 200 copied 0";
         assert!(line(&mut files, "ext4_da_write_end", failed).is_empty());
         let told = line(&mut files, "writeback_dirty_folio", "bdi 7:0: ino=12 index=3");
         assert!(
-            matches!(told.as_slice(), [Told::Writer(one)] if (one.position, one.bytes, one.by) == (12288, 4096, 1)),
+            matches!(told.as_slice(), [Told::Writer(one)] if (one.position, one.bytes, one.by) == (12288, 4096, dirtied::IN_CALL)),
             "{told:?}"
         );
         let other = line(
