@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::parts::{Parts, noise, text};
+use super::parts::{Parts, done, noise, text};
 
 /// The program through a link with this name, in a folder.
 fn command(folder: &Path, name: &str, words: &[&str]) -> Command {
@@ -81,7 +81,7 @@ fn modes_are_those_of_new_files_unless_they_are_kept() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4751)).expect("changed");
     let made = parts.path("made.ubifs");
     let shape = ["ubifs", "mkfs", "-m", "2048", "-e", "126976", "-c", "200", "-r"];
-    super::parts::done(&[&shape[..], &[text(&parts.path("conf")), text(&made)]].concat());
+    done(&[&shape[..], &[text(&parts.path("conf")), text(&made)]].concat());
     for (words, expected) in [(&["-o", "new"][..], 0o644), (&["-k", "-o", "kept"][..], 0o4751)] {
         let output = tool(folder, "extract_files", &[words, &["made.ubifs"]].concat());
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -167,7 +167,13 @@ fn a_copy_of_a_file_is_whole_or_told() {
         "{message}"
     );
 
-    let copy = ["-C", "/a/b/rootfs-39", "-D", "fifo", "dump"];
+    // More than a pipe holds, so that the tool can't end before the signal.
+    fs::create_dir(parts.path("tree")).expect("made");
+    fs::write(parts.path("tree/large"), noise(300_000, 4)).expect("made");
+    let (tree, image) = (parts.path("tree"), parts.path("image"));
+    let shape = ["ubifs", "mkfs", "-m", "2048", "-e", "126976", "-c", "200", "-r"];
+    done(&[&shape[..], &[text(&tree), text(&image)]].concat());
+    let copy = ["-C", "/large", "-D", "fifo", "image"];
     let output = stopped_at(&parts.path("fifo"), folder, "list_files", &copy);
     assert_eq!(output.status.code(), Some(130), "{output:?}");
 }

@@ -134,7 +134,7 @@ const LIES: [Lie; 15] = [
         is_buffered_write,
         half_of_it,
     ),
-    ("a buffered write told twice", is_buffered_write, |_, _| 2),
+    ("a buffered write told often", is_buffered_write, |_, _| 100),
     ("direct I/O by another process", is_direct, another_process),
     ("direct I/O of another place", is_direct, another_place),
     ("direct I/O by another path", is_direct, another_path),

@@ -250,13 +250,13 @@ struct Means {
     may_be_unknown: &'static [&'static str],
 }
 
-/// Stores to pages that several processes have mapped, or where others' data waited.
-const MAPPED: &[&str] = &["mapped", "truncated", "stored"];
+/// Stores to pages that several processes have mapped, or where others' data waited; pages that are made dirty without a store.
+const MAPPED: &[&str] = &["mapped", "truncated", "stored", "populated"];
 /// XFS tells of a call before it copies, and not that it fails. ext4 writes all of a large folio of which a call copied a
 /// part, and tells only of that part.
-const WITH_FAILED: &[&str] = &["mapped", "truncated", "stored", "failed"];
+const WITH_FAILED: &[&str] = &["mapped", "truncated", "stored", "populated", "failed"];
 /// btrfs tells of ranges that get data to be written, and not whether a call or a fault of memory gave it, nor of failures.
-const ON_BTRFS: &[&str] = &["mapped", "truncated", "stored", "failed", "populated", "extended"];
+const ON_BTRFS: &[&str] = &["mapped", "truncated", "stored", "populated", "failed", "extended"];
 
 /// Runs the programs of a case on these devices, and judges their trace.
 fn run_on(machine: &Machine, case: &Case, means: Means) -> Outcome<Option<Verdict>> {
