@@ -170,10 +170,10 @@ fn a_copy_of_a_file_is_whole_or_told() {
     // More than a pipe holds, so that the tool can't end before the signal.
     fs::create_dir(parts.path("tree")).expect("made");
     fs::write(parts.path("tree/large"), noise(300_000, 4)).expect("made");
-    let (tree, image) = (parts.path("tree"), parts.path("image"));
+    let (tree, image) = (parts.path("tree"), parts.path("large.ubifs"));
     let shape = ["ubifs", "mkfs", "-m", "2048", "-e", "126976", "-c", "200", "-r"];
     done(&[&shape[..], &[text(&tree), text(&image)]].concat());
-    let copy = ["-C", "/large", "-D", "fifo", "image"];
+    let copy = ["-C", "/large", "-D", "fifo", "large.ubifs"];
     let output = stopped_at(&parts.path("fifo"), folder, "list_files", &copy);
     assert_eq!(output.status.code(), Some(130), "{output:?}");
 }
