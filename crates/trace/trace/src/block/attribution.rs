@@ -155,14 +155,15 @@ impl Attribution {
             .position
             .saturating_add(record.bytes)
             .next_multiple_of(PAGE_BYTES);
-        let claim = match (record.by_kernel, record.by) {
-            (0, dirtied::BY_CALL) => Claim::Call,
+        // A kernel thread that writes by a call does so for itself, as that of a loop device.
+        let claim = match record.by {
+            dirtied::BY_CALL => Claim::Call,
             // A call for one page writes all of it or nothing; a failure is not known.
-            (0, dirtied::BY_CALL_TO_COME) if end - start <= PAGE_BYTES => Claim::Call,
-            (0, dirtied::BY_CALL_TO_COME | dirtied::BY_CALL_PERHAPS) => Claim::CallToCome,
-            (0, dirtied::BY_STORE) => Claim::Store,
-            (0, _) => Claim::Folio,
-            _ => Claim::Kernel,
+            dirtied::BY_CALL_TO_COME if end - start <= PAGE_BYTES => Claim::Call,
+            dirtied::BY_CALL_TO_COME | dirtied::BY_CALL_PERHAPS => Claim::CallToCome,
+            _ if record.by_kernel != 0 => Claim::Kernel,
+            dirtied::BY_STORE => Claim::Store,
+            _ => Claim::Folio,
         };
         self.writers.wrote(file, start, end, writer, claim);
     }
@@ -348,14 +349,14 @@ impl Attribution {
     }
 
     /// The quality of a page's writer. Stores to a page that is mapped and dirty are not seen: with several processes that
-    /// may have stored, it is only one that wrote to the file. So it is with data that btrfs has compressed, as its range in the
+    /// may have stored, it is only one that wrote to the file. So is that of data that btrfs has compressed, as its range in the
     /// file is larger than that on the medium, and not told.
     fn quality(&self, file: FileIdentity, writer: &Writer, flags: u8) -> CauseQuality {
         // No call was seen: further writes to a dirty page are not seen either.
         let is_mapped = flags & run_flag::MAPPED != 0 || writer.quality == CauseQuality::Folio;
-        let is_open = is_mapped || flags & run_flag::COMPRESSED != 0;
-        let by_several = flags & run_flag::MAPPED_OFTEN != 0 || is_open && self.writers.are_several(file);
-        if by_several || writer.is_shared {
+        let by_several = flags & run_flag::MAPPED_OFTEN != 0 || is_mapped && self.writers.are_several(file);
+        let is_compressed = flags & run_flag::COMPRESSED != 0;
+        if by_several || is_compressed || writer.is_shared {
             CauseQuality::Inode
         } else {
             writer.quality

@@ -340,10 +340,10 @@ impl File {
         self.callers.push((Arc::clone(&writer.process), writer.time));
     }
 
-    /// The parts of `start..end` with data of other processes that is not at home yet.
+    /// The parts of `start..end` with data that is not at home yet, and of other processes, or perhaps of others.
     fn waiting_of_others(&self, start: u64, end: u64, writer: &Writer) -> Vec<(u64, u64)> {
         self.overlapping(start, end)
-            .filter(|(_, range)| range.waits() && range.writer.is_other(writer))
+            .filter(|(_, range)| range.waits() && (range.writer.is_shared || range.writer.is_other(writer)))
             .map(|(at, range)| (at.max(start), range.end.min(end)))
             .collect()
     }
@@ -603,6 +603,12 @@ mod tests {
         assert_eq!(
             sure(&writers.split(FILE, 0, 16384)),
             [(0, 4096, 2, true), (4096, 8192, 2, false), (8192, 16384, 2, true)]
+        );
+        // A second one makes it no surer.
+        writers.wrote(FILE, 4096, 12288, writer(2, 2), Claim::CallToCome);
+        assert_eq!(
+            sure(&writers.split(FILE, 4096, 12288)),
+            [(4096, 8192, 2, false), (8192, 12288, 2, true)]
         );
     }
 
