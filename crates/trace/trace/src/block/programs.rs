@@ -143,7 +143,7 @@ impl Programs {
             None if super::privilege::is_since(TELLS_WAITING_BIT) => 0,
             None => 1 << WAITING_BIT,
         };
-        if configuration.btrfs_waits == 0 {
+        if configuration.btrfs_waits == 0 && tracepoints.contains("btrfs_set_extent_bit") {
             limitations.push(Limitation {
                 what: "on btrfs, write calls to pages that are dirty already".to_owned(),
                 why: format!("{FOLDER} has no member __EXTENT_DELALLOC_BIT"),
