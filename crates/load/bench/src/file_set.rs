@@ -7,14 +7,14 @@
 //! Invariant: there are never more files than the set has.
 
 use std::f64::consts::TAU;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use results::nearest_f64;
 
 use crate::error::BenchError;
 use crate::file_calls::FileCalls;
-use crate::loops::Loops;
+use crate::loops::Share;
 use crate::random::Random;
 
 /// A share of the set.
@@ -29,26 +29,21 @@ pub struct FileSet {
 
 impl FileSet {
     /// Makes four of five files of a thread's share.
-    pub fn prepared(
-        spec: &Loops,
-        thread: u32,
-        directory: &Path,
-        seed: u64,
-        calls: &mut FileCalls,
-    ) -> Result<Self, BenchError> {
+    pub fn prepared(share: &Share<'_>, calls: &mut FileCalls) -> Result<Self, BenchError> {
+        let (loops, thread) = (share.loops, share.thread);
         let mut set = Self {
-            random: Random::named(seed, &format!("file-set-{thread}")),
+            random: Random::named(share.seed, &format!("file-set-{thread}")),
             existing: Vec::new(),
             absent: Vec::new(),
-            append_bytes: spec.append_bytes,
+            append_bytes: loops.append_bytes,
         };
-        for number in (0..spec.files).filter(|number| number % spec.threads == thread) {
-            let path = directory.join(format!("file-{number:07}"));
-            if number / spec.threads % 5 == 4 {
+        for number in (0..loops.files).filter(|number| number % loops.threads == thread) {
+            let path = share.directory.join(format!("file-{number:07}"));
+            if number / loops.threads % 5 == 4 {
                 set.absent.push(path);
                 continue;
             }
-            let bytes = gamma(&mut set.random, spec.mean_bytes);
+            let bytes = gamma(&mut set.random, loops.mean_bytes);
             let file = calls.open(path, true)?;
             calls.append(&file, bytes)?;
             set.put(calls.close(file)?, bytes);

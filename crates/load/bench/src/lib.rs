@@ -59,7 +59,7 @@ mod threads;
 pub mod tio;
 mod together;
 pub mod uflip;
-pub mod varmail;
+mod varmail;
 mod verify;
 pub mod window;
 mod words;
@@ -70,7 +70,7 @@ pub use cache::{CacheMethod, CacheOutcome};
 pub use error::BenchError;
 pub use file::run;
 pub use file_outcome::{FileOutcome, OperationOutcome};
-pub use loops::Loops;
+pub use loops::{FileLoop, Loops, LoopsSpec, UsualLoops};
 pub use operation_log::{LogLimits, OperationLog};
 pub use order::{Permutation, offsets};
 pub use placement::FilePlacement;
@@ -82,5 +82,6 @@ pub use spec::{
     Pattern, Rate, Sharing, SyncKind, TimeLimit, WriteTarget,
 };
 pub use together::run_together;
+pub use varmail::Varmail;
 pub use verify::ReadBack;
 pub use workload::{Measurement, Outcome, TextForm, Workload};

@@ -2,10 +2,11 @@
 //! loops is over.
 //!
 //! The timed window begins when the files of all threads are made and synced. A loop that has begun is completed; the
-//! window ends with the last one. A stopped run ends in the same way.
+//! window ends when the last thread has closed its files. A stopped run ends in the same way.
 
 use std::fs::File;
-use std::path::Path;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,13 @@ use serde::Serialize;
 use crate::error::BenchError;
 use crate::file::elapsed_ns;
 use crate::file_calls::{FileCalls, Kinds};
-use crate::file_set::FileSet;
 use crate::prepare::check_room;
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::threads::Shared;
 use crate::window::{CountCalls, Moved, Window};
-use crate::workload::Outcome;
+use crate::workload::{Outcome, Workload};
 
 /// Most threads: each has buffers of its own.
 const THREADS_MAX: u64 = 1024;
@@ -32,6 +32,100 @@ const FILES_MAX: u64 = 10_000_000;
 
 /// Largest mean size and largest append.
 const SIZE_BYTES_MAX: u64 = 64 << 20;
+
+/// A thread of the workload, with its files.
+pub trait FileLoop: Sized + Send {
+    /// Kind of the workload in jobs and records.
+    const NAME: &'static str;
+    /// Help about the calls of a loop, and about the source of the settings.
+    const HELP: &'static str;
+    /// Settings that the user does not give.
+    const USUAL: UsualLoops;
+
+    /// Makes the files that exist at the start. These calls are not measured.
+    ///
+    /// # Errors
+    /// The call that failed.
+    fn prepare(share: &Share<'_>, calls: &mut FileCalls) -> Result<Self, BenchError>;
+
+    /// One loop.
+    ///
+    /// # Errors
+    /// The call that failed.
+    fn once(&mut self, calls: &mut FileCalls) -> Result<(), BenchError>;
+
+    /// Closes files that stay open from loop to loop; the closes are measured.
+    ///
+    /// # Errors
+    /// The call that failed.
+    fn finish(self, _calls: &mut FileCalls) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+/// Usual settings, as a user writes them.
+#[derive(Debug)]
+pub struct UsualLoops {
+    /// Number of threads.
+    pub threads: u32,
+    /// Files in the set.
+    pub files: u32,
+    /// Mean size of the files that exist at the start.
+    pub mean_size: &'static str,
+    /// Largest append.
+    pub append: &'static str,
+    /// No loop starts later than this.
+    pub runtime: &'static str,
+}
+
+/// A thread's part of a run.
+#[derive(Debug)]
+pub struct Share<'run> {
+    /// The settings of the run.
+    pub loops: &'run Loops,
+    /// Number of the thread, from 0.
+    pub thread: u32,
+    /// The run's own directory.
+    pub directory: &'run Path,
+    /// Determines names, orders and contents.
+    pub seed: u64,
+}
+
+/// The specification of a run.
+#[derive(Debug, Serialize)]
+#[serde(bound = "")]
+pub struct LoopsSpec<L> {
+    /// An existing directory; the run creates its own directory inside.
+    pub directory: PathBuf,
+    /// Threads, files and end.
+    #[serde(flatten)]
+    pub loops: Loops,
+    #[serde(skip)]
+    kind: PhantomData<fn() -> L>,
+}
+
+impl<L> LoopsSpec<L> {
+    /// A run of `L` on the file system of `directory`.
+    pub const fn new(directory: PathBuf, loops: Loops) -> Self {
+        Self {
+            directory,
+            loops,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<L: FileLoop> Workload for LoopsSpec<L> {
+    fn check(&self) -> Result<(), BenchError> {
+        self.loops.check()
+    }
+
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let outcome = Outcome::new(L::NAME, self, &self.directory);
+        self.loops
+            .run::<L>(outcome, &self.directory, seed, progress, stop)
+    }
+}
 
 /// Threads, their files, and the end of their loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,18 +145,16 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// Runs the threads in a directory inside `parent`, and adds the results to `outcome`. `once` is one loop of a
-    /// thread.
-    pub(crate) fn run(
+    /// Runs the threads in a directory inside `parent`, and adds the results to `outcome`.
+    fn run<L: FileLoop>(
         &self,
         mut outcome: Outcome,
         parent: &Path,
-        once: impl Fn(&mut FileCalls, &mut FileSet) -> Result<(), BenchError> + Sync,
         seed: u64,
         progress: &dyn Progress,
         stop: &AtomicBool,
     ) -> Result<Outcome, BenchError> {
-        let (threads, once) = (u64::from(self.threads), &once);
+        let threads = u64::from(self.threads);
         self.check()?;
         let file_bytes = self.mean_bytes.max(self.append_bytes).next_multiple_of(4096);
         check_room(parent, u64::from(self.files), file_bytes)?;
@@ -73,9 +165,15 @@ impl Loops {
         for thread in 0..self.threads {
             progress.advance(Phase::Prepare, u64::from(thread), threads);
             let mut calls = FileCalls::new(seed ^ u64::from(thread), append_bytes);
-            let mut set = FileSet::prepared(self, thread, scratch.path(), seed, &mut calls)?;
+            let share = Share {
+                loops: self,
+                thread,
+                directory: scratch.path(),
+                seed,
+            };
+            let files = L::prepare(&share, &mut calls)?;
             calls.kinds.clear();
-            work.push(move || self.repeat(calls, thread, shared, |calls| once(calls, &mut set)));
+            work.push(move || self.repeat(files, calls, thread, shared));
         }
         let synced = File::open(scratch.path()).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
         synced.map_err(|error| BenchError::io("syncfs", scratch.path(), error))?;
@@ -94,10 +192,10 @@ impl Loops {
             let sample = done.sample(kind, TimedWindow::of(timed.elapsed_ns))?;
             outcome.samples.push(sample);
         }
-        let bytes = |kind| all.get(kind).map_or(0, |done| done.bytes);
+        let read_bytes = all.get("read").map_or(0, |done| done.bytes);
         let moved = Moved {
-            read_bytes: bytes("read"),
-            written_bytes: bytes("append"),
+            read_bytes,
+            written_bytes: all.values().map(|done| done.bytes).sum::<u64>() - read_bytes,
         };
         let uses = timed.results.iter().filter_map(|(_, used)| *used);
         outcome.add_window(&timed.window.outcome(moved), uses.reduce(WorkerUse::plus));
@@ -115,10 +213,10 @@ impl Loops {
     /// A thread's loops.
     fn repeat(
         &self,
+        mut files: impl FileLoop,
         mut calls: FileCalls,
         thread: u32,
         shared: &Shared<'_>,
-        mut once: impl FnMut(&mut FileCalls) -> Result<(), BenchError>,
     ) -> Result<Option<(Kinds, Option<WorkerUse>)>, BenchError> {
         if !shared.wait() {
             return Ok(None);
@@ -128,13 +226,14 @@ impl Loops {
             if shared.is_over() || elapsed_ns(began, Instant::now()) >= self.run_ns {
                 break;
             }
-            once(&mut calls)?;
+            files.once(&mut calls)?;
             shared.done_by(thread).store(number, Ordering::Relaxed);
         }
+        files.finish(&mut calls)?;
         Ok(Some((calls.kinds, WorkerUse::of_this_thread_since(used))))
     }
 
-    pub(crate) fn check(&self) -> Result<(), BenchError> {
+    fn check(&self) -> Result<(), BenchError> {
         let threads = u64::from(self.threads);
         for (field, value, low, high) in [
             ("threads", threads, 1, THREADS_MAX),

@@ -6,61 +6,53 @@
 //!
 //! Difference from the original: each thread has its own share of the files (see [`crate::file_set`]).
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-
-use serde::Serialize;
-
 use crate::error::BenchError;
 use crate::file_calls::{FileCalls, OpenFile};
 use crate::file_set::FileSet;
-use crate::loops::Loops;
-use crate::progress::Progress;
-use crate::workload::{Outcome, Workload};
+use crate::loops::{FileLoop, Share, UsualLoops};
 
-/// The specification of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct VarmailSpec {
-    /// An existing directory; the run creates its own directory inside.
-    pub directory: PathBuf,
-    /// Usually 16 threads on 1,000 files of 16 KiB, with appends of up to 16 KiB, for 60 seconds.
-    #[serde(flatten)]
-    pub loops: Loops,
-}
+/// A thread with its share of the files.
+#[derive(Debug)]
+pub struct Varmail(FileSet);
 
-impl Workload for VarmailSpec {
-    fn check(&self) -> Result<(), BenchError> {
-        self.loops.check()
+impl FileLoop for Varmail {
+    const NAME: &'static str = "varmail";
+    const HELP: &'static str = "Each thread repeats 13 operations: delete a file; create, append, fsync, close; open, read \
+        the whole file, append, fsync, close; open, read the whole file, close. The defaults are those of filebench.";
+    const USUAL: UsualLoops = UsualLoops {
+        threads: 16,
+        files: 1000,
+        mean_size: "16k",
+        append: "16k",
+        runtime: "60s",
+    };
+
+    fn prepare(share: &Share<'_>, calls: &mut FileCalls) -> Result<Self, BenchError> {
+        FileSet::prepared(share, calls).map(Self)
     }
 
-    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
-        let outcome = Outcome::new("varmail", self, &self.directory);
-        self.loops
-            .run(outcome, &self.directory, once, seed, progress, stop)
+    fn once(&mut self, calls: &mut FileCalls) -> Result<(), BenchError> {
+        let Self(set) = self;
+        let (path, _) = set.draw();
+        calls.delete(&path)?;
+        set.put_absent(path);
+
+        let file = calls.open(set.draw_absent(), true)?;
+        let bytes = append(calls, set, &file)?;
+        set.put(calls.close(file)?, bytes);
+
+        let (path, bytes) = set.draw();
+        let file = calls.open(path, false)?;
+        calls.read_whole(&file, bytes)?;
+        let bytes = bytes + append(calls, set, &file)?;
+        set.put(calls.close(file)?, bytes);
+
+        let (path, bytes) = set.draw();
+        let file = calls.open(path, false)?;
+        calls.read_whole(&file, bytes)?;
+        set.put(calls.close(file)?, bytes);
+        Ok(())
     }
-}
-
-/// The 13 operations.
-fn once(calls: &mut FileCalls, set: &mut FileSet) -> Result<(), BenchError> {
-    let (path, _) = set.draw();
-    calls.delete(&path)?;
-    set.put_absent(path);
-
-    let file = calls.open(set.draw_absent(), true)?;
-    let bytes = append(calls, set, &file)?;
-    set.put(calls.close(file)?, bytes);
-
-    let (path, bytes) = set.draw();
-    let file = calls.open(path, false)?;
-    calls.read_whole(&file, bytes)?;
-    let bytes = bytes + append(calls, set, &file)?;
-    set.put(calls.close(file)?, bytes);
-
-    let (path, bytes) = set.draw();
-    let file = calls.open(path, false)?;
-    calls.read_whole(&file, bytes)?;
-    set.put(calls.close(file)?, bytes);
-    Ok(())
 }
 
 /// Appends and syncs; returns the length.

@@ -5,6 +5,7 @@ pub mod app;
 pub mod file;
 pub mod fio;
 pub mod job;
+pub mod loops;
 pub mod metadata;
 pub mod postmark;
 pub mod progress;
@@ -13,7 +14,6 @@ pub mod sqlite;
 pub mod terminal;
 pub mod tio;
 pub mod uflip;
-pub mod varmail;
 pub mod workloads;
 
 use anyhow::Result;

@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use anyhow::Result;
-use bench::Workload;
+use bench::{Varmail, Workload};
 use clap::Subcommand;
 
 use super::app::BenchAppArguments;
 use super::file::BenchFileArguments;
+use super::loops::BenchLoopsArguments;
 use super::metadata::BenchMetadataArguments;
 use super::postmark::BenchPostmarkArguments;
 use super::repeat::BenchCommonArguments;
 use super::sqlite::BenchSqliteArguments;
 use super::tio::BenchTioArguments;
 use super::uflip::BenchUflipArguments;
-use super::varmail::BenchVarmailArguments;
 use crate::Finding;
 use crate::replay::ReplayArguments;
 
@@ -64,7 +64,7 @@ macro_rules! common_and_directory {
 
 pub(crate) use common_and_directory;
 
-/// A new workload needs a file for its arguments, and a line here.
+/// A new workload needs a line here and, if it is no [`FileLoop`](bench::FileLoop), a file for its arguments.
 macro_rules! workloads {
     ($($(#[$help:meta])* $name:ident($arguments:ty),)+) => {
         /// A workload.
@@ -100,7 +100,7 @@ workloads! {
     /// Probe the internals of a flash device: pages, alignment, locality, and six more micro-benchmarks
     Uflip(BenchUflipArguments),
     /// Delete, create, append to, sync and read mail files in many threads, like filebench's varmail
-    Varmail(BenchVarmailArguments),
+    Varmail(BenchLoopsArguments<Varmail>),
     /// Replay a trace of calls, like `tidegate replay`
     Replay(ReplayArguments),
 }
