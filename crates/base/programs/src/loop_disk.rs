@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -112,7 +113,8 @@ impl Drop for WorkFolder {
     }
 }
 
-/// Runs a system program and returns its output.
+/// Runs a system program and returns its output. Ctrl-C does not reach it: losetup(8), ended after it attached a device and
+/// before it printed the name, would leave a device that nobody knows.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     // On Debian these directories are not in the PATH of ordinary users.
@@ -120,6 +122,7 @@ fn run(command: &mut Command) -> Result<String> {
     let output = command
         .env("PATH", format!("{path}:/usr/sbin:/sbin"))
         .stdin(Stdio::null())
+        .process_group(0)
         .output()
         .with_context(|| format!("{name} can't be run"))?;
     if !output.status.success() {
