@@ -27,8 +27,8 @@ pub type Kinds = BTreeMap<&'static str, OperationOutcome>;
 pub struct FileCalls {
     pub kinds: Kinds,
     content: Content,
-    /// Number of writes: no two have the same content.
-    writes: u64,
+    /// Number of written blocks of 4 KiB: no two have the same content.
+    blocks: u64,
     buffer: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl FileCalls {
         Self {
             kinds: Kinds::new(),
             content: Content::written(write_bytes, DataPattern::Random, seed),
-            writes: 0,
+            blocks: 0,
             buffer: vec![0; READ_BYTES],
         }
     }
@@ -86,11 +86,11 @@ impl FileCalls {
         let start = Instant::now();
         let mut left = bytes;
         while left > 0 {
-            let piece = self.content.at(self.writes * 4096, 0);
+            let piece = self.content.at(self.blocks * 4096, 0);
             let length = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
             let written = (&open.file).write_all(&piece[..length]);
             written.map_err(|error| BenchError::io("write", &open.path, error))?;
-            self.writes += 1;
+            self.blocks += in_file(length).div_ceil(4096);
             left -= in_file(length);
         }
         self.count("append", start, bytes);
@@ -116,5 +116,25 @@ impl FileCalls {
     fn count(&mut self, kind: &'static str, start: Instant, bytes: u64) {
         let latency_ns = elapsed_ns(start, Instant::now());
         self.kinds.entry(kind).or_default().add(latency_ns, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_block_of_a_set_repeats() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut calls = FileCalls::new(1, 16 << 10);
+        let mut blocks = std::collections::BTreeSet::new();
+        for (name, bytes) in [("a", 40_000), ("b", 32_768), ("c", 5000), ("d", 4096)] {
+            let file = calls.open(directory.path().join(name), true).unwrap();
+            calls.append(&file, bytes).unwrap();
+            let path = calls.close(file).unwrap();
+            for block in fs::read(path).unwrap().chunks(4096) {
+                assert!(blocks.insert(block.to_vec()), "a block of {name} repeats");
+            }
+        }
     }
 }
