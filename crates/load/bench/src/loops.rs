@@ -67,9 +67,9 @@ pub trait FileLoop: Sized + Send {
 #[derive(Debug)]
 pub struct UsualLoops {
     /// Number of threads.
-    pub threads: u32,
+    pub threads: &'static str,
     /// Files in the set.
-    pub files: u32,
+    pub files: &'static str,
     /// Mean size of the files that exist at the start.
     pub mean_size: &'static str,
     /// Largest append.

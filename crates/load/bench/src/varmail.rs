@@ -20,8 +20,8 @@ impl FileLoop for Varmail {
     const HELP: &'static str = "Each thread repeats 13 operations: delete a file; create, append, fsync, close; open, read \
         the whole file, append, fsync, close; open, read the whole file, close. The defaults are those of filebench.";
     const USUAL: UsualLoops = UsualLoops {
-        threads: 16,
-        files: 1000,
+        threads: "16",
+        files: "1000",
         mean_size: "16k",
         append: "16k",
         runtime: "60s",

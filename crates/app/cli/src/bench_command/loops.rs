@@ -12,7 +12,7 @@ use super::repeat::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::{parse_bytes, parse_duration};
 
-/// Arguments of a workload of this kind.
+/// Arguments of a workload of this kind. `default_value_t` would have one value for all kinds.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "{} Each thread has its own share of the files; 80 % of them exist at the start.\n\
@@ -23,13 +23,13 @@ pub struct BenchLoopsArguments<L: FileLoop> {
     /// Measure the file system of this existing directory; a subdirectory is created in it and removed
     pub directory: PathBuf,
     /// Use a set of N files
-    #[arg(long, value_name = "N", default_value_t = L::USUAL.files)]
+    #[arg(long, value_name = "N", default_value = L::USUAL.files)]
     pub files: u32,
     /// Set the mean size of the files at the start, in bytes
     #[arg(long, value_name = "SIZE", default_value = L::USUAL.mean_size, value_parser = parse_bytes)]
     pub mean_size: u64,
     /// Run N threads
-    #[arg(long, value_name = "N", default_value_t = L::USUAL.threads)]
+    #[arg(long, value_name = "N", default_value = L::USUAL.threads)]
     pub threads: u32,
     /// Append up to SIZE bytes at once, half of it on average
     #[arg(long, value_name = "SIZE", default_value = L::USUAL.append, value_parser = parse_bytes)]
