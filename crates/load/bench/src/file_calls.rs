@@ -16,8 +16,8 @@ use crate::file::elapsed_ns;
 use crate::file_outcome::OperationOutcome;
 use crate::spec::DataPattern;
 
-/// Size of each read call.
-const READ_BYTES: usize = 1 << 20;
+/// Size of each call that reads or writes a file whole.
+const WHOLE_BYTES: usize = 1 << 20;
 
 /// Outcomes by kind.
 pub type Kinds = BTreeMap<&'static str, OperationOutcome>;
@@ -30,6 +30,9 @@ pub struct FileCalls {
     /// Number of written blocks of 4 KiB: no two have the same content.
     blocks: u64,
     buffer: Vec<u8>,
+    /// Data of `write_whole`.
+    whole: Option<Content>,
+    seed: u64,
 }
 
 /// An open file.
@@ -46,7 +49,9 @@ impl FileCalls {
             kinds: Kinds::new(),
             content: Content::written(write_bytes, DataPattern::Random, seed),
             blocks: 0,
-            buffer: vec![0; READ_BYTES],
+            buffer: vec![0; WHOLE_BYTES],
+            whole: None,
+            seed,
         }
     }
 
@@ -73,7 +78,7 @@ impl FileCalls {
         let start = Instant::now();
         let mut left = bytes;
         while left > 0 {
-            let length = usize::try_from(left).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+            let length = usize::try_from(left).map_or(WHOLE_BYTES, |left| left.min(WHOLE_BYTES));
             let read = (&open.file).read_exact(&mut self.buffer[..length]);
             read.map_err(|error| BenchError::io("read", &open.path, error))?;
             left -= in_file(length);
@@ -83,17 +88,42 @@ impl FileCalls {
     }
 
     pub fn append(&mut self, open: &OpenFile, bytes: u64) -> Result<(), BenchError> {
+        self.write("append", open, bytes)
+    }
+
+    /// Makes the data of `write_whole` before the timed window.
+    pub fn prepare_whole_writes(&mut self) {
+        self.whole = Some(Content::written(WHOLE_BYTES, DataPattern::Random, self.seed));
+    }
+
+    /// Writes a file that was just created.
+    pub fn write_whole(&mut self, open: &OpenFile, bytes: u64) -> Result<(), BenchError> {
+        self.write("write", open, bytes)
+    }
+
+    fn write(&mut self, kind: &'static str, open: &OpenFile, bytes: u64) -> Result<(), BenchError> {
         let start = Instant::now();
+        let content = match &mut self.whole {
+            Some(whole) if kind == "write" => whole,
+            _ => &mut self.content,
+        };
         let mut left = bytes;
         while left > 0 {
-            let piece = self.content.at(self.blocks * 4096, 0);
+            let piece = content.at(self.blocks * 4096, 0);
             let length = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
             let written = (&open.file).write_all(&piece[..length]);
             written.map_err(|error| BenchError::io("write", &open.path, error))?;
             self.blocks += in_file(length).div_ceil(4096);
             left -= in_file(length);
         }
-        self.count("append", start, bytes);
+        self.count(kind, start, bytes);
+        Ok(())
+    }
+
+    pub fn stat(&mut self, path: &Path) -> Result<(), BenchError> {
+        let start = Instant::now();
+        fs::metadata(path).map_err(|error| BenchError::io("stat", path, error))?;
+        self.count("stat", start, 0);
         Ok(())
     }
 

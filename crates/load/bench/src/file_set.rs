@@ -24,6 +24,7 @@ pub struct FileSet {
     /// Existing files with their sizes.
     existing: Vec<(PathBuf, u64)>,
     absent: Vec<PathBuf>,
+    mean_bytes: u64,
     append_bytes: u64,
 }
 
@@ -35,6 +36,7 @@ impl FileSet {
             random: Random::named(share.seed, &format!("file-set-{thread}")),
             existing: Vec::new(),
             absent: Vec::new(),
+            mean_bytes: loops.mean_bytes,
             append_bytes: loops.append_bytes,
         };
         for number in (0..loops.files).filter(|number| number % loops.threads == thread) {
@@ -43,7 +45,7 @@ impl FileSet {
                 set.absent.push(path);
                 continue;
             }
-            let bytes = gamma(&mut set.random, loops.mean_bytes);
+            let bytes = set.file_length();
             let file = calls.open(path, true)?;
             calls.append(&file, bytes)?;
             set.put(calls.close(file)?, bytes);
@@ -71,6 +73,11 @@ impl FileSet {
     /// Puts the path of a deleted file back.
     pub fn put_absent(&mut self, path: PathBuf) {
         self.absent.push(path);
+    }
+
+    /// The length of a new file.
+    pub fn file_length(&mut self) -> u64 {
+        gamma(&mut self.random, self.mean_bytes)
     }
 
     /// The length of an append: 1 byte up to the largest, each with the same chance.

@@ -41,6 +41,8 @@ pub trait FileLoop: Sized + Send {
     const HELP: &'static str;
     /// Settings that the user does not give.
     const USUAL: UsualLoops;
+    /// Fewest files of a thread.
+    const FILES_MIN: u64 = 1;
 
     /// Makes the files that exist at the start. These calls are not measured.
     ///
@@ -117,7 +119,7 @@ impl<L> LoopsSpec<L> {
 
 impl<L: FileLoop> Workload for LoopsSpec<L> {
     fn check(&self) -> Result<(), BenchError> {
-        self.loops.check()
+        self.loops.check::<L>()
     }
 
     fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
@@ -132,7 +134,7 @@ impl<L: FileLoop> Workload for LoopsSpec<L> {
 pub struct Loops {
     /// Number of threads.
     pub threads: u32,
-    /// Files in the set, at least one for each thread; 80 % of each thread's share exist at the start.
+    /// Files in the set, at least [`FileLoop::FILES_MIN`] for each thread; 80 % of each thread's share exist at the start.
     pub files: u32,
     /// Mean size of the files that exist at the start.
     pub mean_bytes: u64,
@@ -155,7 +157,7 @@ impl Loops {
         stop: &AtomicBool,
     ) -> Result<Outcome, BenchError> {
         let threads = u64::from(self.threads);
-        self.check()?;
+        self.check::<L>()?;
         let file_bytes = self.mean_bytes.max(self.append_bytes).next_multiple_of(4096);
         check_room(parent, u64::from(self.files), file_bytes)?;
         let scratch = Scratch::create(parent)?;
@@ -233,11 +235,11 @@ impl Loops {
         Ok(Some((calls.kinds, WorkerUse::of_this_thread_since(used))))
     }
 
-    fn check(&self) -> Result<(), BenchError> {
+    fn check<L: FileLoop>(&self) -> Result<(), BenchError> {
         let threads = u64::from(self.threads);
         for (field, value, low, high) in [
             ("threads", threads, 1, THREADS_MAX),
-            ("files", u64::from(self.files), threads, FILES_MAX),
+            ("files", u64::from(self.files), threads * L::FILES_MIN, FILES_MAX),
             ("mean size", self.mean_bytes, 1, SIZE_BYTES_MAX),
             ("append", self.append_bytes, 1, SIZE_BYTES_MAX),
             ("runtime in ns", self.run_ns, 1, u64::MAX),

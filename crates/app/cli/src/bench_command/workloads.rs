@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use bench::{Varmail, Workload};
+use bench::{Fileserver, Varmail, Workload};
 use clap::Subcommand;
 
 use super::app::BenchAppArguments;
@@ -101,6 +101,8 @@ workloads! {
     Uflip(BenchUflipArguments),
     /// Delete, create, append to, sync and read mail files in many threads, like filebench's varmail
     Varmail(BenchLoopsArguments<Varmail>),
+    /// Create, write, append to, read, delete and stat files in many threads, like filebench's fileserver
+    Fileserver(BenchLoopsArguments<Fileserver>),
     /// Replay a trace of calls, like `tidegate replay`
     Replay(ReplayArguments),
 }

@@ -6,7 +6,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bench::{FileLoop, Loops, LoopsSpec, NoProgress, Outcome, Phase, Progress, Varmail, Workload};
+use bench::{
+    FileLoop, Fileserver, Loops, LoopsSpec, NoProgress, Outcome, Phase, Progress, Varmail, Workload,
+};
 
 use crate::file_faults::Mount;
 use crate::stopping::StopWhenMeasuring;
@@ -174,4 +176,25 @@ fn varmail() {
         ("read", 2),
         ("sync", 2),
     ]);
+}
+
+#[test]
+fn fileserver() {
+    check::<Fileserver>(&[
+        ("append", 1),
+        ("close", 3),
+        ("create", 1),
+        ("delete", 1),
+        ("open", 2),
+        ("read", 1),
+        ("stat", 1),
+        ("write", 1),
+    ]);
+    let directory = tempfile::tempdir().unwrap();
+    let mut smallest = spec::<Fileserver>(directory.path());
+    smallest.loops.files = 19;
+    let refused = smallest.check().unwrap_err().to_string();
+    assert_eq!(refused, "files: 19, expected 20 to 10000000");
+    smallest.loops.files = 20;
+    assert_eq!(amounts(&done(&smallest, 1))[3], ("delete", 120, 0));
 }
