@@ -62,6 +62,7 @@ mod together;
 pub mod uflip;
 mod varmail;
 mod verify;
+mod webproxy;
 pub mod window;
 mod words;
 mod worker;
@@ -86,4 +87,5 @@ pub use spec::{
 pub use together::run_together;
 pub use varmail::Varmail;
 pub use verify::ReadBack;
+pub use webproxy::Webproxy;
 pub use workload::{Measurement, Outcome, TextForm, Workload};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use bench::{Fileserver, Varmail, Workload};
+use bench::{Fileserver, Varmail, Webproxy, Workload};
 use clap::Subcommand;
 
 use super::app::BenchAppArguments;
@@ -103,6 +103,8 @@ workloads! {
     Varmail(BenchLoopsArguments<Varmail>),
     /// Create, write, append to, read, delete and stat files in many threads, like filebench's fileserver
     Fileserver(BenchLoopsArguments<Fileserver>),
+    /// Delete, create, append to and read files and append to logs in many threads, like filebench's webproxy
+    Webproxy(BenchLoopsArguments<Webproxy>),
     /// Replay a trace of calls, like `tidegate replay`
     Replay(ReplayArguments),
 }

@@ -26,7 +26,7 @@ fn sample<'record>(record: &'record Value, kind: &str) -> &'record Value {
     found.unwrap_or_else(|| panic!("{kind} is missing: {record}"))
 }
 
-/// A call on a file of the set.
+/// A call on a file of the set, or on a log.
 struct Call {
     thread: String,
     name: &'static str,
@@ -49,9 +49,10 @@ fn calls(log: &str) -> Vec<Call> {
             let (_, rest) = call.split_once("resumed>").expect("the end of a call");
             call = unfinished.remove(thread).expect("its start") + rest;
         }
-        let Some((_, rest)) = call.split_once("/file-") else {
+        let Some(at) = call.find("/file-").or_else(|| call.find("/log-")) else {
             continue;
         };
+        let file = call[at + 1..].split(['"', '>']).next().unwrap_or_default();
         let name = match &call[..call.find('(').expect("a call")] {
             "openat" if call.contains("O_CREAT|O_EXCL") => "create",
             "openat" => "open",
@@ -68,15 +69,16 @@ fn calls(log: &str) -> Vec<Call> {
         calls.push(Call {
             thread: thread.to_owned(),
             name,
-            file: rest[..7].to_owned(),
+            file: file.to_owned(),
             result: result.parse().expect(&call),
         });
     }
     calls
 }
 
-/// Compares a run of `workload` with what strace sees of it; `visits` are the calls of a loop, file by file.
-fn strace_sees_exactly_the_calls(workload: &str, visits: &[&[&str]]) {
+/// Compares a run of `workload` with what strace sees of it; `visits` are the calls of a loop, file by file, and each
+/// thread keeps `kept` logs open, which it closes at its end.
+fn strace_sees_exactly_the_calls(workload: &str, visits: &[&[&str]], kept: usize) {
     if !testkit::needs(&[Need::Program("strace")]) {
         return;
     }
@@ -101,8 +103,9 @@ fn strace_sees_exactly_the_calls(workload: &str, visits: &[&[&str]]) {
     // The files before the window: 80 % of the set, made by the first thread.
     let first = all[0].thread.clone();
     let (prepared, measured): (Vec<_>, Vec<_>) = all.iter().partition(|call| call.thread == first);
+    let is_log = |file: &str| file.starts_with("log-");
     let made = prepared.iter().filter(|call| call.name == "create").count();
-    assert_eq!(made, 16);
+    assert_eq!(made, 16 + 2 * kept);
 
     let threads: BTreeSet<_> = measured.iter().map(|call| &call.thread).collect();
     assert_eq!(threads.len(), 2);
@@ -110,7 +113,9 @@ fn strace_sees_exactly_the_calls(workload: &str, visits: &[&[&str]]) {
     let mut seen = BTreeMap::<_, Vec<i64>>::new();
     for thread in threads {
         let own: Vec<_> = measured.iter().filter(|call| call.thread == *thread).collect();
-        assert_eq!(own.len(), 7 * specified.len());
+        assert_eq!(own.len(), 7 * specified.len() + kept);
+        let own_logs = own.iter().map(|call| &call.file).filter(|file| is_log(file));
+        assert_eq!(own_logs.collect::<BTreeSet<_>>().len(), kept);
         let mut own = own.iter();
         for (number, visit) in (0..7).flat_map(|_| visits).enumerate() {
             let calls: Vec<_> = own.by_ref().take(visit.len()).collect();
@@ -123,6 +128,10 @@ fn strace_sees_exactly_the_calls(workload: &str, visits: &[&[&str]]) {
             }
             let files: BTreeSet<_> = calls.iter().map(|call| &call.file).collect();
             assert_eq!(files.len(), 1, "the calls of visit {number} are on one file");
+        }
+        for call in own {
+            assert!(call.name == "close" && is_log(&call.file), "{}", call.file);
+            seen.entry("close").or_default().push(call.result);
         }
     }
 
@@ -137,7 +146,7 @@ fn strace_sees_exactly_the_calls(workload: &str, visits: &[&[&str]]) {
             "read" => assert_eq!(sizes[&call.file], call.result, "{}", call.file),
             _ => {}
         }
-        assert!(sizes.len() <= 20);
+        assert!(sizes.keys().filter(|file| !is_log(file)).count() <= 20);
     }
 
     for (kind, results) in seen {
@@ -147,7 +156,7 @@ fn strace_sees_exactly_the_calls(workload: &str, visits: &[&[&str]]) {
             assert_eq!(sample(&record, kind)["bytes"], bytes, "{kind}");
         }
     }
-    let operations = u64::try_from(2 * 7 * specified.len()).expect("a small number");
+    let operations = u64::try_from(2 * (7 * specified.len() + kept)).expect("a small number");
     assert_eq!(
         record["counters"]["operations_count"],
         results::nearest_f64(operations)
@@ -209,6 +218,7 @@ fn each_workload_has_its_own_defaults() {
     for (workload, defaults) in [
         ("varmail", ["1000", "16k", "16"]),
         ("fileserver", ["10000", "128k", "50"]),
+        ("webproxy", ["10000", "16k", "100"]),
     ] {
         let help = Command::new(TIDEGATE)
             .args(["bench", workload, "--help"])
@@ -234,6 +244,7 @@ fn varmail() {
             &["open", "read", "append", "sync", "close"],
             &["open", "read", "close"],
         ],
+        0,
     );
 }
 
@@ -248,5 +259,14 @@ fn fileserver() {
             &["delete"],
             &["stat"],
         ],
+        0,
     );
+}
+
+#[test]
+fn webproxy() {
+    let read: &[_] = &["open", "read", "close"];
+    let once: [&[_]; 3] = [&["delete"], &["create", "append", "close"], &["append"]];
+    let visits = [&once[..2], &[read; 5], &once[2..]].concat();
+    strace_sees_exactly_the_calls("webproxy", &visits, 1);
 }
