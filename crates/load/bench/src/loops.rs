@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::error::BenchError;
 use crate::file::elapsed_ns;
 use crate::file_calls::{FileCalls, Kinds};
-use crate::prepare::check_room;
+use crate::prepare::{allow_descriptors, check_room};
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
@@ -160,6 +160,8 @@ impl Loops {
         self.check::<L>()?;
         let file_bytes = self.mean_bytes.max(self.append_bytes).next_multiple_of(4096);
         check_room(parent, u64::from(self.files), file_bytes)?;
+        // One that stays open and one for the loop.
+        allow_descriptors("threads", 2 * threads)?;
         let scratch = Scratch::create(parent)?;
         let shared = &Shared::new(usize::try_from(self.threads).expect("checked to be few"), stop);
         let append_bytes = usize::try_from(self.append_bytes).expect("checked to be at most 64 MiB");

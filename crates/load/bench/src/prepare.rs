@@ -17,6 +17,9 @@ use crate::progress::{Phase, Progress};
 use crate::spec::{DeviceAccess, FileSpec};
 use crate::verify::prepared_seed;
 
+/// Descriptors that the process needs in addition to a workload's.
+const DESCRIPTORS_OF_OURS: u64 = 64;
+
 /// Size of the writes that prepare files.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -67,6 +70,29 @@ pub fn kind_name(kind: fs::FileType) -> &'static str {
     } else {
         "a pipe or socket"
     }
+}
+
+/// Raises the limit of open files to the need of `field`, up to the user's hard limit.
+pub fn allow_descriptors(field: &'static str, needed: u64) -> Result<(), BenchError> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let needed = needed.saturating_add(DESCRIPTORS_OF_OURS);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let is_enough = limit.maximum.is_none_or(|maximum| maximum >= needed);
+    if is_enough && setrlimit(Resource::Nofile, raised).is_ok() {
+        return Ok(());
+    }
+    let allowed = limit.maximum.unwrap_or(u64::MAX);
+    let problem = format!(
+        "{needed} files open at the same time, and this user may open {allowed}; raise it with `ulimit -n`"
+    );
+    Err(BenchError::spec(field, problem))
 }
 
 /// Refuses a workload that would fill the file system or leave the device.

@@ -235,6 +235,28 @@ fn each_workload_has_its_own_defaults() {
 }
 
 #[test]
+fn the_limit_of_open_files_is_raised_to_the_need_or_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |limit: &str| {
+        let program = format!(
+            "{limit}; exec {TIDEGATE} bench webproxy . --no-history --threads 90 --files 90 --loops 1"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &program]).current_dir(folder.path());
+        command.output().expect("sh runs")
+    };
+    let raised = run("ulimit -Sn 60");
+    assert_eq!(raised.status.code(), Some(0), "{}", text(&raised.stderr));
+    let refused = run("ulimit -n 60");
+    assert_eq!(refused.status.code(), Some(2));
+    let message = text(&refused.stderr);
+    assert!(
+        message.contains("this user may open 60; raise it with `ulimit -n`"),
+        "{message}"
+    );
+}
+
+#[test]
 fn varmail() {
     strace_sees_exactly_the_calls(
         "varmail",

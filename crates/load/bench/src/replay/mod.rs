@@ -38,7 +38,7 @@ use self::replay_thread::ReplayThread;
 use crate::cache;
 use crate::error::BenchError;
 use crate::file::unix_ns;
-use crate::prepare::check_bytes;
+use crate::prepare::{allow_descriptors, check_bytes};
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
 use crate::spec::Cache;
@@ -47,9 +47,6 @@ use crate::window::{CountCalls, Moved, Window};
 
 pub use self::outcome::{CallError, KindOutcome, Replay, ReplayOutcome};
 pub(crate) use self::replay_thread::BUFFERED;
-
-/// Descriptors that the process needs in addition to the trace's.
-const DESCRIPTORS_OF_OURS: u64 = 64;
 
 /// Stack size: a replay allocates little on its threads' stacks.
 const STACK_BYTES: usize = 256 << 10;
@@ -134,7 +131,7 @@ pub fn run(
     if spec.direct == DirectIo::Never {
         plan.initial.fill_written_blocks(trace);
     }
-    allow_descriptors(plan.open_files_max)?;
+    allow_descriptors("trace", plan.open_files_max)?;
     check_bytes(&spec.directory, plan.initial.bytes_needed())?;
     let scratch = Scratch::create(&spec.directory)?;
     let prepared = prepare::prepare(&plan.initial, scratch.path(), spec, progress, stop)?;
@@ -190,29 +187,6 @@ fn validate(trace: &Trace, spec: &ReplaySpec) -> Result<(), BenchError> {
         return Err(BenchError::spec("trace", problem));
     }
     Ok(())
-}
-
-/// Raises the limit of open files to the trace's need, up to the user's hard limit.
-fn allow_descriptors(needed: u64) -> Result<(), BenchError> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let needed = needed.saturating_add(DESCRIPTORS_OF_OURS);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return Ok(());
-    }
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    let is_enough = limit.maximum.is_none_or(|maximum| maximum >= needed);
-    if is_enough && setrlimit(Resource::Nofile, raised).is_ok() {
-        return Ok(());
-    }
-    let allowed = limit.maximum.unwrap_or(u64::MAX);
-    let problem = format!(
-        "{needed} files open at the same time, and this user may open {allowed}; raise it with `ulimit -n`"
-    );
-    Err(BenchError::spec("trace", problem))
 }
 
 /// The timed window.
