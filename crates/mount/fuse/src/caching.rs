@@ -16,6 +16,12 @@
 //! - Attributes in replies to SETATTR and LINK. The kernel takes them over unconditionally, so they may overwrite a
 //!   notification that was sent after they were read. In all other replies the kernel detects that, except for an inode
 //!   that it does not know yet: that notification fails, and is repeated until it knows it.
+//!
+//! # Files that may be mapped
+//! Under passthrough a store through a shared mapping changes a file's times, and neither this process nor the kernel's
+//! FUSE code notices. The attributes of a file that is open for reading and writing therefore have no lifetime
+//! ([`Sharing::Mapped`]), but in the reply that creates it: a new file is empty, and a mapping of it can be stored to only
+//! after a call has extended it. Each of these calls makes the kernel discard its times and size.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -194,6 +200,14 @@ impl Caching {
         }
     }
 
+    /// Lifetime of the attributes of a file that the request creates and opens.
+    pub fn attr_of_created(&self, attr: &Attr, sharing: Sharing) -> Duration {
+        match sharing {
+            Sharing::Mapped => self.timed.attr,
+            Sharing::Open | Sharing::Quiet => self.attr(attr, sharing),
+        }
+    }
+
     /// Lifetime of attributes that the kernel takes over unconditionally.
     pub const fn attr_of_change(&self, sharing: Sharing) -> Duration {
         match sharing {
@@ -223,5 +237,52 @@ pub fn choose(
         }
         Ok(Bypass::Reported(reports)) => (Coherence::Watch, Ok(Some(reports))),
         Err(reason) => (Coherence::Timeout, Err(reason)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::MemFs;
+    use vfs::{FileKind, Timestamp};
+
+    use super::*;
+
+    fn timed(attr: Duration, entry: Duration) -> Caching {
+        let caching = Caching::new(Trust { attr, entry }, false);
+        let listings = Listings {
+            handles_are_optional: true,
+            are_counted: false,
+        };
+        caching.settle(Coherence::Timeout, listings, &MemFs::new());
+        caching
+    }
+
+    #[test]
+    fn attributes_of_a_file_that_may_be_mapped_have_a_lifetime_only_in_the_reply_that_creates_it() {
+        let time = Timestamp::default();
+        let attr = Attr {
+            shown_ino: 1,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: None,
+            mode: libc::S_IFREG,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            block_size: 4096,
+            attributes: 0,
+            attributes_mask: 0,
+            is_reported: true,
+        };
+        assert_eq!(attr.kind(), FileKind::Regular);
+        let second = Duration::from_secs(1);
+        let caching = timed(second, second);
+        assert_eq!(caching.attr_of_created(&attr, Sharing::Mapped), second);
+        assert_eq!(caching.attr(&attr, Sharing::Mapped), Duration::ZERO);
+        assert_eq!(caching.attr_of_change(Sharing::Mapped), Duration::ZERO);
     }
 }

@@ -287,15 +287,28 @@ impl Dispatcher {
     }
 
     /// Lifetime of an entry in a directory whose names have the lifetime `name`.
-    pub(crate) fn trust_in_entry(&self, name: Duration, entry: &vfs::Entry) -> Trust {
-        let is_elsewhere = self.caching.is_told() && !entry.attr.is_reported;
+    fn trust_in_entry(&self, name: Duration, entry: &vfs::Entry) -> Trust {
         Trust {
-            // The root of another mount, for example.
-            entry: match is_elsewhere {
-                true => self.caching.timed_entry(),
-                false => name,
-            },
+            entry: self.trust_in_name(name, entry),
             ..self.trust_in(entry.ino, &entry.attr)
+        }
+    }
+
+    /// As [`Dispatcher::trust_in_entry`], for a file that the request creates and opens.
+    pub(crate) fn trust_in_created(&self, name: Duration, entry: &vfs::Entry) -> Trust {
+        let sharing = self.inodes.tell(entry.ino, &entry.attr);
+        Trust {
+            entry: self.trust_in_name(name, entry),
+            attr: self.caching.attr_of_created(&entry.attr, sharing),
+        }
+    }
+
+    fn trust_in_name(&self, name: Duration, entry: &vfs::Entry) -> Duration {
+        let is_elsewhere = self.caching.is_told() && !entry.attr.is_reported;
+        match is_elsewhere {
+            // The root of another mount, for example.
+            true => self.caching.timed_entry(),
+            false => name,
         }
     }
 

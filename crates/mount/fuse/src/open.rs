@@ -46,7 +46,7 @@ impl Dispatcher {
             })?;
         }
         let (reply, _) = self.open_out(entry.ino, opened, flags);
-        let trust = self.trust_in_entry(self.entry_lifetime(parent), &entry);
+        let trust = self.trust_in_created(self.entry_lifetime(parent), &entry);
         put::<EntryOut>(out, &entry_out(&entry, trust));
         put(out, &reply);
         Ok(())

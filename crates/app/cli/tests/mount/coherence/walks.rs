@@ -10,31 +10,7 @@ use rustix::fs::{AtFlags, CWD};
 
 use super::start_told;
 use crate::harness::{LONG_AGO, Mounted};
-
-/// Requests served so far, without those of `tidegate stats` itself.
-fn requests(mounted: &Mounted) -> BTreeMap<String, u64> {
-    let stats = mounted.stats();
-    let operations = stats["session"]["operations"].as_array().unwrap();
-    let counted = operations.iter().map(|one| {
-        let name = one["operation"].as_str().unwrap().to_owned();
-        (name, one["count"].as_u64().unwrap())
-    });
-    counted
-        .filter(|(name, _)| !["forget", "batch_forget"].contains(&name.as_str()))
-        .collect()
-}
-
-/// Requests that `work` needs.
-fn requests_of(mounted: &Mounted, work: impl FnOnce()) -> BTreeMap<String, u64> {
-    let before = requests(mounted);
-    work();
-    let mut after = requests(mounted);
-    for (name, count) in &mut after {
-        *count -= before.get(name).copied().unwrap_or(0);
-    }
-    after.retain(|_, count| *count > 0);
-    after
-}
+use crate::requests::requests_of;
 
 /// The fewest requests that `work` needs in several attempts, or the first that are at most `wanted`: another test may fill
 /// the host's queue of events, and then everything is invalidated.

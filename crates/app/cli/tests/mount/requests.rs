@@ -1,0 +1,143 @@
+//! Requests that calls on a mount send, and what a program sees where the kernel answers without one.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::Mounted;
+
+/// Requests served so far, without those of `tidegate stats` itself.
+fn requests(mounted: &Mounted) -> BTreeMap<String, u64> {
+    let stats = mounted.stats();
+    let operations = stats["session"]["operations"].as_array().unwrap();
+    let counted = operations.iter().map(|one| {
+        let name = one["operation"].as_str().unwrap().to_owned();
+        (name, one["count"].as_u64().unwrap())
+    });
+    counted
+        .filter(|(name, _)| !["forget", "batch_forget"].contains(&name.as_str()))
+        .collect()
+}
+
+/// Requests that `work` needs.
+pub fn requests_of(mounted: &Mounted, work: impl FnOnce()) -> BTreeMap<String, u64> {
+    let before = requests(mounted);
+    work();
+    let mut after = requests(mounted);
+    for (name, count) in &mut after {
+        *count -= before.get(name).copied().unwrap_or(0);
+    }
+    after.retain(|_, count| *count > 0);
+    after
+}
+
+fn with_a_folder(source: &Path) {
+    fs::create_dir(source.join("folder")).unwrap();
+}
+
+/// Attributes and names that expire during a test would be asked for again.
+const LASTING: [&str; 4] = ["--attr-timeout", "3600s", "--entry-timeout", "3600s"];
+
+#[test]
+fn a_file_made_for_reading_and_writing_is_not_asked_for_its_attributes() {
+    const FILES: u64 = 50;
+    let Some(mounted) = Mounted::start_over(with_a_folder, &LASTING) else {
+        return;
+    };
+    let folder = mounted.mountpoint().join("folder");
+    let requests = requests_of(&mounted, || {
+        for number in 0..FILES {
+            let name = folder.join(number.to_string());
+            let mut options = OpenOptions::new();
+            let file = options
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(name)
+                .unwrap();
+            assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 0);
+        }
+    });
+    assert_eq!(requests["create"], FILES, "{requests:?}");
+    // One for the folder, after each change of its names.
+    assert!(requests["getattr"] <= FILES + 5, "{requests:?}");
+}
+
+/// Makes a file of the length 8192 by each of several calls, and stores to a mapping of it; prints a line after each step
+/// and waits for one.
+const STORES: &str = r#"
+import mmap, os, sys
+
+def step(path):
+    seen = os.stat(path)
+    print(path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, flush=True)
+    sys.stdin.readline()
+
+def extend(file, way):
+    if way == "write":
+        os.pwrite(file, b"x" * 8192, 0)
+    elif way == "truncate":
+        os.ftruncate(file, 8192)
+    else:
+        os.posix_fallocate(file, 0, 8192)
+
+for way in ["write", "truncate", "allocate"]:
+    path = os.path.join(sys.argv[1], way)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    step(path)
+    extend(file, way)
+    mapping = mmap.mmap(file, 8192)
+    step(path)
+    mapping[0:4] = b"news"
+    step(path)
+    mapping[4096:4100] = b"news"
+    step(path)
+    mapping.flush()
+    step(path)
+    mapping.close()
+    os.close(file)
+    step(path)
+"#;
+
+#[test]
+fn stores_through_a_mapping_of_a_new_file_show_in_its_times_at_once() {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::MetadataExt;
+    use std::process::Stdio;
+
+    if !testkit::needs(&[testkit::Need::Program("python3")]) {
+        return;
+    }
+    let Some(mounted) = Mounted::start(&LASTING) else {
+        return;
+    };
+    let mut script = Command::new("python3")
+        .args(["-c", STORES])
+        .arg(mounted.mountpoint())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = script.stdin.take().unwrap();
+    let lines = BufReader::new(script.stdout.take().unwrap()).lines();
+    let mut steps = 0;
+    for line in lines {
+        let line = line.unwrap();
+        let mut words = line.split(' ');
+        let name = Path::new(words.next().unwrap()).file_name().unwrap();
+        let of_source = fs::metadata(mounted.source().join(name)).unwrap();
+        let wanted = [
+            i128::from(of_source.size()),
+            i128::from(of_source.mtime()) * 1_000_000_000 + i128::from(of_source.mtime_nsec()),
+            i128::from(of_source.ctime()) * 1_000_000_000 + i128::from(of_source.ctime_nsec()),
+        ];
+        let seen: Vec<i128> = words.map(|word| word.parse().unwrap()).collect();
+        assert_eq!(seen, wanted, "step {steps}: {line}");
+        steps += 1;
+        writeln!(input).unwrap();
+    }
+    assert!(script.wait().unwrap().success());
+    assert_eq!(steps, 18);
+}
