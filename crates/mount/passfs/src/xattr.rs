@@ -1,7 +1,8 @@
 //! Extended attributes.
 //!
 //! The calls take a path, since an `O_PATH` descriptor is refused: `/proc/self/fd/N` leads to the inode itself, even a
-//! symbolic link or a special file, and the host then answers as it does for the file.
+//! symbolic link or a special file, and the host then answers as it does for the file. An open file is queried by its
+//! descriptor, which is faster: the kernel asks for `security.capability` before writes under passthrough.
 
 use std::os::fd::AsFd;
 
@@ -9,6 +10,7 @@ use rustix::fs::XattrFlags as HostFlags;
 use rustix::io::Errno;
 use vfs::{Caller, FsError, FsResult, Ino, XattrFlags};
 
+use crate::anchor::PathFd;
 use crate::attributes::stat;
 use crate::identity::errno;
 use crate::owner::Change;
@@ -75,6 +77,9 @@ impl PassFs {
         }
         let inode = self.inodes.get(ino)?;
         let fd = inode.fd()?;
+        if let PathFd::Shared(open) = &fd {
+            return with_room(|out| rustix::fs::fgetxattr(open, name, out));
+        }
         let path = proc_path(fd.as_fd());
         with_room(|out| rustix::fs::getxattr(path.as_str(), name, out))
     }
