@@ -1,8 +1,6 @@
 //! Time for which the kernel may keep answers: names (also of files that do not exist), attributes and listings.
 //!
-//! - **Timed**: for the configured times. The absence of a name is kept for at most [`ABSENT_MAX`]: long enough for a
-//!   program that checks for a file and then makes it, and for one that tries the same folders again and again, while a
-//!   program that waits for a file of the source sees it soon.
+//! - **Timed**: for the configured times.
 //! - **Private**: nothing bypasses the file system below ([`vfs::Bypass::Never`]). The configured times hold for absent
 //!   names too, and listings are kept.
 //! - **Told**: the file system below reports changes ([`vfs::Bypass::Reported`]), and the kernel is notified
@@ -38,9 +36,6 @@ use crate::stats::SessionStats;
 
 /// Lifetime of reported names and attributes.
 const REPORTED: Duration = Duration::from_secs(60);
-
-/// Longest lifetime of the absence of a name where the creation of that name is not reported.
-pub const ABSENT_MAX: Duration = Duration::from_millis(100);
 
 /// Number of notifications by kind.
 pub struct Told {
@@ -183,12 +178,8 @@ impl Caching {
 
     /// Lifetime of the knowledge that a name does not exist; `None` if the kernel must not keep it.
     pub fn absent(&self, file_system: &dyn FileSystem, directory: Ino) -> Option<Duration> {
-        let lifetime = self.entry(file_system, directory);
-        let lifetime = match self.reports_names(file_system, directory) {
-            true => lifetime,
-            false => lifetime.min(ABSENT_MAX),
-        };
-        (!lifetime.is_zero()).then_some(lifetime)
+        self.reports_names(file_system, directory)
+            .then(|| self.entry(file_system, directory))
     }
 
     fn reports_names(&self, file_system: &dyn FileSystem, directory: Ino) -> bool {
@@ -264,20 +255,6 @@ mod tests {
         };
         caching.settle(Coherence::Timeout, listings, &MemFs::new());
         caching
-    }
-
-    #[test]
-    fn the_absence_of_a_name_is_kept_for_a_tenth_of_a_second_or_less() {
-        let second = Duration::from_secs(1);
-        let short = Duration::from_millis(7);
-        for (entry, expected) in [
-            (second, Some(ABSENT_MAX)),
-            (short, Some(short)),
-            (Duration::ZERO, None),
-        ] {
-            let caching = timed(second, entry);
-            assert_eq!(caching.absent(&MemFs::new(), Ino::ROOT), expected);
-        }
     }
 
     #[test]

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use crate::harness::Mounted;
 
@@ -142,70 +140,4 @@ fn stores_through_a_mapping_of_a_new_file_show_in_its_times_at_once() {
     }
     assert!(script.wait().unwrap().success());
     assert_eq!(steps, 18);
-}
-
-#[test]
-fn a_name_that_does_not_exist_is_looked_up_once_in_a_while() {
-    let Some(mounted) = Mounted::start_over(with_a_folder, &LASTING) else {
-        return;
-    };
-    let folder = mounted.mountpoint().join("folder");
-    let name = folder.join("name");
-    let looks = || {
-        for _ in 0..300 {
-            assert!(fs::symlink_metadata(&name).is_err());
-        }
-    };
-    // One in 100 ms.
-    let requests = requests_of(&mounted, looks);
-    assert!(requests["lookup"] < 100, "{requests:?}");
-
-    // Names that the mount itself makes are there at once.
-    for _ in 0..20 {
-        looks();
-        fs::write(&name, "made").unwrap();
-        assert_eq!(fs::read(&name).unwrap(), b"made");
-        fs::remove_file(&name).unwrap();
-        looks();
-        fs::create_dir(&name).unwrap();
-        fs::remove_dir(&name).unwrap();
-        looks();
-        symlink("somewhere", &name).unwrap();
-        fs::rename(&name, folder.join("other")).unwrap();
-        looks();
-        fs::rename(folder.join("other"), &name).unwrap();
-        fs::hard_link(&name, folder.join("other")).unwrap();
-        fs::remove_file(&name).unwrap();
-        fs::remove_file(folder.join("other")).unwrap();
-    }
-    // Those of the source are soon, although the other names have an hour; and a program that makes one gets the existing one
-    // at once.
-    let below = mounted.source().join("folder/name");
-    looks();
-    fs::write(&below, "below").unwrap();
-    let made = Instant::now();
-    while fs::symlink_metadata(&name).is_err() {
-        assert!(
-            made.elapsed() < Duration::from_secs(30),
-            "a new name stays hidden"
-        );
-    }
-    for attempt in ["once", "twice"] {
-        fs::remove_file(&name).unwrap();
-        looks();
-        fs::write(&below, "below").unwrap();
-        let mut file = OpenOptions::new().append(true).create(true).open(&name).unwrap();
-        write!(file, " and above, {attempt}").unwrap();
-        drop(file);
-        let content = fs::read_to_string(&below).unwrap();
-        assert_eq!(content, format!("below and above, {attempt}"));
-    }
-    let exclusive = |name: &Path| OpenOptions::new().write(true).create_new(true).open(name);
-    fs::remove_file(&name).unwrap();
-    looks();
-    fs::write(&below, "below").unwrap();
-    assert_eq!(
-        exclusive(&name).unwrap_err().kind(),
-        std::io::ErrorKind::AlreadyExists
-    );
 }
