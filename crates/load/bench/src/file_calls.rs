@@ -17,7 +17,7 @@ use crate::file_outcome::OperationOutcome;
 use crate::spec::DataPattern;
 
 /// Size of each call that reads or writes a file whole.
-const WHOLE_BYTES: usize = 1 << 20;
+pub const WHOLE_BYTES: usize = 1 << 20;
 
 /// Outcomes by kind.
 pub type Kinds = BTreeMap<&'static str, OperationOutcome>;

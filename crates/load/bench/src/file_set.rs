@@ -8,6 +8,7 @@
 
 use std::f64::consts::TAU;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use results::nearest_f64;
@@ -29,7 +30,7 @@ pub struct FileSet {
 }
 
 impl FileSet {
-    /// Makes four of five files of a thread's share.
+    /// Makes four of five files of a thread's share, or fewer if the run is stopped meanwhile.
     pub fn prepared(share: &Share<'_>, calls: &mut FileCalls) -> Result<Self, BenchError> {
         let (loops, thread) = (share.loops, share.thread);
         let mut set = Self {
@@ -44,6 +45,9 @@ impl FileSet {
             if number / loops.threads % 5 == 4 {
                 set.absent.push(path);
                 continue;
+            }
+            if share.stop.load(Ordering::Relaxed) {
+                break;
             }
             let bytes = set.file_length();
             let file = calls.open(path, true)?;

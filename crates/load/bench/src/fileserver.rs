@@ -30,8 +30,9 @@ impl FileLoop for Fileserver {
     /// One of five does not exist at the start, and is created first.
     const FILES_MIN: u64 = 5;
 
+    const WRITES_WHOLE: bool = true;
+
     fn prepare(share: &Share<'_>, calls: &mut FileCalls) -> Result<Self, BenchError> {
-        calls.prepare_whole_writes();
         FileSet::prepared(share, calls).map(Self)
     }
 

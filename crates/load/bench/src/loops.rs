@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::error::BenchError;
 use crate::file::elapsed_ns;
-use crate::file_calls::{FileCalls, Kinds};
+use crate::file_calls::{FileCalls, Kinds, WHOLE_BYTES};
 use crate::prepare::{allow_descriptors, check_room};
 use crate::processor::WorkerUse;
 use crate::progress::{Phase, Progress};
@@ -43,8 +43,10 @@ pub trait FileLoop: Sized + Send {
     const USUAL: UsualLoops;
     /// Fewest files of a thread.
     const FILES_MIN: u64 = 1;
+    /// The loop has [`FileCalls::write_whole`].
+    const WRITES_WHOLE: bool = false;
 
-    /// Makes the files that exist at the start. These calls are not measured.
+    /// Makes the files that exist at the start. These calls are not measured. It may return early if the run is stopped.
     ///
     /// # Errors
     /// The call that failed.
@@ -91,6 +93,8 @@ pub struct Share<'run> {
     pub directory: &'run Path,
     /// Determines names, orders and contents.
     pub seed: u64,
+    /// Ends the preparation early.
+    pub stop: &'run AtomicBool,
 }
 
 /// The specification of a run.
@@ -166,21 +170,27 @@ impl Loops {
         let shared = &Shared::new(usize::try_from(self.threads).expect("checked to be few"), stop);
         let append_bytes = usize::try_from(self.append_bytes).expect("checked to be at most 64 MiB");
         let mut work = Vec::new();
+        let mut preparing = FileCalls::new(!seed, WHOLE_BYTES);
         for thread in 0..self.threads {
             progress.advance(Phase::Prepare, u64::from(thread), threads);
             let mut calls = FileCalls::new(seed ^ u64::from(thread), append_bytes);
+            if L::WRITES_WHOLE {
+                calls.prepare_whole_writes();
+            }
             let share = Share {
                 loops: self,
                 thread,
                 directory: scratch.path(),
                 seed,
+                stop,
             };
-            let files = L::prepare(&share, &mut calls)?;
-            calls.kinds.clear();
+            let files = L::prepare(&share, &mut preparing)?;
             work.push(move || self.repeat(files, calls, thread, shared));
         }
-        let synced = File::open(scratch.path()).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
-        synced.map_err(|error| BenchError::io("syncfs", scratch.path(), error))?;
+        if !stop.load(Ordering::Relaxed) {
+            let synced = File::open(scratch.path()).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
+            synced.map_err(|error| BenchError::io("syncfs", scratch.path(), error))?;
+        }
         let window = Window::prepare(parent, CountCalls::No);
         let timed = shared.run_timed(work, window, |elapsed_ns| match self.loops {
             Some(loops) => progress.advance(Phase::Measure, shared.done(), loops.saturating_mul(threads)),

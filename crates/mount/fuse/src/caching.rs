@@ -20,8 +20,9 @@
 //! # Files that may be mapped
 //! Under passthrough a store through a shared mapping changes a file's times, and neither this process nor the kernel's
 //! FUSE code notices. The attributes of a file that is open for reading and writing therefore have no lifetime
-//! ([`Sharing::Mapped`]), but in the reply that creates it: a new file is empty, and a mapping of it can be stored to only
-//! after a call has extended it. Each of these calls makes the kernel discard its times and size.
+//! ([`Sharing::Mapped`]), but for [`CREATED_MAX`] in the reply that creates it: the kernel uses them to check permissions
+//! in the same call, and a program often queries the file at once. A new file is empty, and a mapping of it can be stored
+//! to only after a call has extended it; through this mount that call makes the kernel discard times and size.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -36,6 +37,9 @@ use crate::stats::SessionStats;
 
 /// Lifetime of reported names and attributes.
 const REPORTED: Duration = Duration::from_secs(60);
+
+/// Longest lifetime of the attributes of a new file that may be mapped.
+const CREATED_MAX: Duration = Duration::from_millis(10);
 
 /// Number of notifications by kind.
 pub struct Told {
@@ -203,7 +207,7 @@ impl Caching {
     /// Lifetime of the attributes of a file that the request creates and opens.
     pub fn attr_of_created(&self, attr: &Attr, sharing: Sharing) -> Duration {
         match sharing {
-            Sharing::Mapped => self.timed.attr,
+            Sharing::Mapped => self.timed.attr.min(CREATED_MAX),
             Sharing::Open | Sharing::Quiet => self.attr(attr, sharing),
         }
     }
@@ -258,7 +262,8 @@ mod tests {
     }
 
     #[test]
-    fn attributes_of_a_file_that_may_be_mapped_have_a_lifetime_only_in_the_reply_that_creates_it() {
+    fn attributes_of_a_file_that_may_be_mapped_have_a_short_lifetime_in_the_reply_that_creates_it_and_none_later()
+     {
         let time = Timestamp::default();
         let attr = Attr {
             shown_ino: 1,
@@ -281,7 +286,10 @@ mod tests {
         assert_eq!(attr.kind(), FileKind::Regular);
         let second = Duration::from_secs(1);
         let caching = timed(second, second);
-        assert_eq!(caching.attr_of_created(&attr, Sharing::Mapped), second);
+        assert_eq!(
+            caching.attr_of_created(&attr, Sharing::Mapped),
+            Duration::from_millis(10)
+        );
         assert_eq!(caching.attr(&attr, Sharing::Mapped), Duration::ZERO);
         assert_eq!(caching.attr_of_change(Sharing::Mapped), Duration::ZERO);
     }

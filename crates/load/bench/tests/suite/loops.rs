@@ -99,6 +99,14 @@ fn a_time_ends_the_loops_and_a_stop_ends_the_run<L: FileLoop>() {
         .expect("a partial outcome");
     assert!(!outcome.complete);
     assert_eq!(entries(directory.path()), 0);
+
+    // A stop ends the preparation too: these files would take minutes.
+    (short.loops.files, short.loops.mean_bytes) = (100_000, 4096);
+    let outcome = short
+        .run(1, &NoProgress, &AtomicBool::new(true))
+        .expect("an empty outcome");
+    assert!(!outcome.complete && outcome.samples.is_empty(), "{outcome:?}");
+    assert_eq!(entries(directory.path()), 0);
 }
 
 fn a_full_disk_is_an_error_with_call_and_file<L: FileLoop>() {
