@@ -30,9 +30,6 @@ pub struct FileCalls {
     /// Number of written blocks of 4 KiB: no two have the same content.
     blocks: u64,
     buffer: Vec<u8>,
-    /// Data of `write_whole`.
-    whole: Option<Content>,
-    seed: u64,
 }
 
 /// An open file.
@@ -50,8 +47,6 @@ impl FileCalls {
             content: Content::written(write_bytes, DataPattern::Random, seed),
             blocks: 0,
             buffer: vec![0; WHOLE_BYTES],
-            whole: None,
-            seed,
         }
     }
 
@@ -88,29 +83,27 @@ impl FileCalls {
     }
 
     pub fn append(&mut self, open: &OpenFile, bytes: u64) -> Result<(), BenchError> {
-        self.write("append", open, bytes)
+        self.write("append", open, bytes, usize::MAX)
     }
 
-    /// Makes the data of `write_whole` before the timed window.
-    pub fn prepare_whole_writes(&mut self) {
-        self.whole = Some(Content::written(WHOLE_BYTES, DataPattern::Random, self.seed));
-    }
-
-    /// Writes a file that was just created.
+    /// Writes a file that was just created, in calls of at most 1 MiB.
     pub fn write_whole(&mut self, open: &OpenFile, bytes: u64) -> Result<(), BenchError> {
-        self.write("write", open, bytes)
+        self.write("write", open, bytes, WHOLE_BYTES)
     }
 
-    fn write(&mut self, kind: &'static str, open: &OpenFile, bytes: u64) -> Result<(), BenchError> {
+    fn write(
+        &mut self,
+        kind: &'static str,
+        open: &OpenFile,
+        bytes: u64,
+        call_bytes: usize,
+    ) -> Result<(), BenchError> {
         let start = Instant::now();
-        let content = match &mut self.whole {
-            Some(whole) if kind == "write" => whole,
-            _ => &mut self.content,
-        };
         let mut left = bytes;
         while left > 0 {
-            let piece = content.at(self.blocks * 4096, 0);
-            let length = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
+            let piece = self.content.at(self.blocks * 4096, 0);
+            let longest = piece.len().min(call_bytes);
+            let length = usize::try_from(left).map_or(longest, |left| left.min(longest));
             let written = (&open.file).write_all(&piece[..length]);
             written.map_err(|error| BenchError::io("write", &open.path, error))?;
             self.blocks += in_file(length).div_ceil(4096);

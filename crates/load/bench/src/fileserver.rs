@@ -29,7 +29,6 @@ impl FileLoop for Fileserver {
     };
     /// One of five does not exist at the start, and is created first.
     const FILES_MIN: u64 = 5;
-
     const WRITES_WHOLE: bool = true;
 
     fn prepare(share: &Share<'_>, calls: &mut FileCalls) -> Result<Self, BenchError> {

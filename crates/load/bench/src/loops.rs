@@ -169,14 +169,15 @@ impl Loops {
         let scratch = Scratch::create(parent)?;
         let shared = &Shared::new(usize::try_from(self.threads).expect("checked to be few"), stop);
         let append_bytes = usize::try_from(self.append_bytes).expect("checked to be at most 64 MiB");
+        let write_bytes = match L::WRITES_WHOLE {
+            true => append_bytes.max(WHOLE_BYTES),
+            false => append_bytes,
+        };
         let mut work = Vec::new();
         let mut preparing = FileCalls::new(!seed, WHOLE_BYTES);
         for thread in 0..self.threads {
             progress.advance(Phase::Prepare, u64::from(thread), threads);
-            let mut calls = FileCalls::new(seed ^ u64::from(thread), append_bytes);
-            if L::WRITES_WHOLE {
-                calls.prepare_whole_writes();
-            }
+            let calls = FileCalls::new(seed ^ u64::from(thread), write_bytes);
             let share = Share {
                 loops: self,
                 thread,
