@@ -9,7 +9,7 @@ use std::time::Duration;
 use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
 use fuse::{Coherence, Opens, Switch};
-use programs::command_line::one_of;
+use programs::command_line::{Deferred, one_of};
 use programs::terminal::WidthArguments;
 use programs::ui_arguments::UiArguments;
 
@@ -45,59 +45,59 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// The commands.
+/// The commands. Each is defined when it is run or shown: all together take longer than most of them run.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Mount a folder through bFUSE, the buffered FUSE
-    Mount(MountArguments),
+    Mount(Deferred<MountArguments>),
     /// Unmount, and wait until the daemon has written all data to the source
     #[command(visible_alias = "umount")]
-    Unmount(UnmountArguments),
+    Unmount(Deferred<UnmountArguments>),
     /// Show the counters of a mount: requests, backing writes, buffer, errors
-    Stats(StatsArguments),
+    Stats(Deferred<StatsArguments>),
     /// Identify a file: flash image, file system, trace or job, with its geometry and the next command
     #[command(visible_alias = "identify")]
-    Inspect(InspectArguments),
+    Inspect(Deferred<InspectArguments>),
     /// Unpack a dump of raw flash: all UBI partitions, their volumes, and the files of each UBIFS
-    Unpack(Box<UnpackArguments>),
+    Unpack(Deferred<Box<UnpackArguments>>),
     /// Read dumps as the tools of ubi_reader do, with their options; also through links named as these tools
     #[command(subcommand)]
-    Ubireader(Tool),
+    Ubireader(Deferred<Tool>),
     /// Measure any file system through system calls
-    Bench(Box<BenchArguments>),
+    Bench(Deferred<Box<BenchArguments>>),
     /// Measure as the original Mobibench does, with its options and result lines; also through a link named mobibench
-    Mobibench(MobibenchArguments),
+    Mobibench(Deferred<MobibenchArguments>),
     /// Replay the calls of a trace on any folder, and measure each
-    Replay(ReplayArguments),
+    Replay(Deferred<ReplayArguments>),
     /// Record and read traces: block requests and system calls
     #[command(subcommand)]
-    Trace(TraceCommand),
+    Trace(Deferred<TraceCommand>),
     /// Combine several flash devices into one, and measure simulated arrays
     #[command(subcommand)]
-    Array(ArrayCommand),
+    Array(Deferred<ArrayCommand>),
     /// Model an eMMC card, its driver and the block layer in virtual time, or attach the model as a block device
     #[command(subcommand)]
-    Emmc(EmmcCommand),
+    Emmc(Deferred<EmmcCommand>),
     /// Create, inspect, load and dump raw NAND chips: simulated ones in files, and /dev/mtdN
     #[command(subcommand)]
-    Nand(NandCommand),
+    Nand(Deferred<NandCommand>),
     /// Format, inspect, change and check UBI devices on raw NAND images
     #[command(subcommand)]
-    Ubi(UbiCommand),
+    Ubi(Deferred<UbiCommand>),
     /// Read and write UBIFS on raw NAND images, UBI images, arrays and bare volumes, without the kernel
     #[command(subcommand)]
-    Ubifs(UbifsCommand),
+    Ubifs(Deferred<UbifsCommand>),
     /// Measure file systems, schedulers, request sizes and buffers as a plan says, and draw the papers' figures
     #[command(subcommand)]
-    Study(StudyCommand),
+    Study(Deferred<StudyCommand>),
     /// Compare the layers on this machine: native, plain FUSE, bFUSE, tuned
-    Demo(DemoArguments),
+    Demo(Deferred<DemoArguments>),
     /// Serve a web page on loopback for measurements, settings and history
-    Ui(UiArguments),
+    Ui(Deferred<UiArguments>),
     /// Print a completion script for a shell
-    Completions(CompletionsArguments),
+    Completions(Deferred<CompletionsArguments>),
     /// Write the man pages to a folder
-    Man(ManArguments),
+    Man(Deferred<ManArguments>),
 }
 
 /// Values of [`Switch`].
@@ -337,13 +337,13 @@ pub fn parse_umask(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use programs::command_line::whole_definition;
 
     use super::*;
 
     #[test]
     fn the_definition_is_consistent() {
-        Arguments::command().debug_assert();
+        whole_definition::<Arguments>().debug_assert();
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
             assert!(command.get_about().is_some(), "{}", command.get_name());
             command.get_subcommands().for_each(check);
         }
-        check(&Arguments::command());
+        check(&whole_definition::<Arguments>());
     }
 
     #[test]

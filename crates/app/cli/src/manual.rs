@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
+use programs::command_line::whole_definition;
 
 use crate::arguments::{Arguments, CompletionsArguments, ManArguments};
 use crate::output;
@@ -14,7 +14,7 @@ pub fn print_completions(arguments: &CompletionsArguments) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(
         arguments.shell,
-        &mut Arguments::command(),
+        &mut whole_definition::<Arguments>(),
         "tidegate",
         &mut script,
     );
@@ -28,7 +28,7 @@ pub fn write_man_pages(arguments: &ManArguments) -> Result<()> {
     // The generator follows links and truncates what they lead to.
     let made = private_folder(&std::env::temp_dir(), "tidegate-man-")?;
     std::fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), made.path()))
+        .and_then(|()| clap_mangen::generate_to(whole_definition::<Arguments>(), made.path()))
         .and_then(|()| take_over(made.path(), directory))
         .with_context(|| format!("man pages can't be written to {}", directory.display()))
 }

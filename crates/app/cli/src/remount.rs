@@ -93,7 +93,7 @@ fn arguments_of_daemon(mount: &Mount) -> Result<MountArguments> {
     let line = std::fs::read(format!("/proc/{}/cmdline", document.pid)).with_context(unknown)?;
     let words = crate::normalised(&Arguments::command(), words_of(&line));
     match Arguments::try_parse_from(words).with_context(unknown)?.command {
-        Command::Mount(arguments) => Ok(arguments),
+        Command::Mount(arguments) => Ok(arguments.into_inner()),
         _ => bail!(unknown()),
     }
 }
