@@ -57,15 +57,15 @@ beside() {
 # One command fails without ending the other, and its exit code is the last of those that are not 0.
 documentation_and_tests() {
     local status=0
-    test_workspace --quiet --no-fail-fast --test '[m-rt-z]*' || status=$?
+    test_workspace --quiet --no-fail-fast --test '[m-rt-z]*' --test 's[!u]*' || status=$?
     test_workspace --quiet --no-fail-fast --doc || status=$?
     return "$status"
 }
 # The judges wait for calls more than they compute: they take as long as any other group.
 [ "${TIDEGATE_FULL:-}" ] || beside "judges: pjdfstest and fsx on mounts in every mode" scripts/judges/run.sh
 beside "unit tests, integration tests a to l" test_workspace --quiet --no-fail-fast --lib --bins --test '[a-l]*'
-beside "integration tests with s" test_workspace --quiet --no-fail-fast --test 's*'
-beside "examples in the documentation, integration tests m to r and t to z" documentation_and_tests
+beside "integration tests: suites" test_workspace --quiet --no-fail-fast --test 'su*'
+beside "examples in the documentation, integration tests m to z but suites" documentation_and_tests
 
 failed=()
 for i in "${!names[@]}"; do

@@ -28,22 +28,16 @@ const JOURNALS: [&str; 6] = ["delete", "truncate", "persist", "wal", "memory", "
 const LEVELS: [&str; 4] = ["off", "normal", "full", "extra"];
 const OPERATIONS: [&str; 3] = ["insert", "update", "delete"];
 
-/// Compiler flags of the library built into tidegate, from the crate that provides it.
-const BUNDLED_FLAGS: [&str; 20] = [
-    "-O3",
+/// Compiler flags of the library built into tidegate, from the crate that provides it, the profile and `.cargo/config.toml`.
+const BUNDLED_FLAGS: [&str; 14] = [
+    "-O2",
     "-DSQLITE_CORE",
     "-DSQLITE_DEFAULT_FOREIGN_KEYS=1",
     "-DSQLITE_ENABLE_API_ARMOR",
     "-DSQLITE_ENABLE_COLUMN_METADATA",
-    "-DSQLITE_ENABLE_DBSTAT_VTAB",
-    "-DSQLITE_ENABLE_FTS3",
-    "-DSQLITE_ENABLE_FTS3_PARENTHESIS",
-    "-DSQLITE_ENABLE_FTS5",
-    "-DSQLITE_ENABLE_JSON1",
     "-DSQLITE_ENABLE_LOAD_EXTENSION=1",
-    "-DSQLITE_ENABLE_RTREE",
     "-DSQLITE_ENABLE_STAT4",
-    "-DSQLITE_SOUNDEX",
+    "-DSQLITE_OMIT_JSON",
     "-DSQLITE_THREADSAFE=1",
     "-DSQLITE_USE_URI",
     "-DHAVE_USLEEP=1",

@@ -25,7 +25,7 @@ pub fn parse_or_refuse<Arguments: Parser>(mut definition: Command, words: &[OsSt
 
 /// The arguments or subcommands of a command, which are defined only when the command is run or shown.
 ///
-/// Whoever walks the definition of a program takes it from [`whole_definition`].
+/// Code that walks the definition of a program takes it from [`whole_definition`].
 #[derive(Debug)]
 pub struct Deferred<T>(T);
 

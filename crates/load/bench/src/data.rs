@@ -124,22 +124,30 @@ impl Content {
         if self.stamps == Stamps::None {
             return self.pool.as_slice();
         }
-        self.stamped(offset, generation)
+        self.stamped(offset, generation, self.record_bytes)
     }
 
-    fn stamped(&mut self, offset: u64, generation: u32) -> &[u8] {
-        let length = self.record_bytes;
+    /// The first bytes of the record at `offset`, at most `length`, at the cost of a record of that length.
+    pub fn start_at(&mut self, offset: u64, length: usize) -> &[u8] {
+        let length = length.min(self.record_bytes);
+        if self.stamps == Stamps::None {
+            return &self.pool.as_slice()[..length];
+        }
+        self.stamped(offset, 0, length)
+    }
+
+    fn stamped(&mut self, offset: u64, generation: u32, length: usize) -> &[u8] {
         let seed = self
             .seed
             .wrapping_add(u64::from(generation).wrapping_mul(GENERATION_STEP));
         let place = in_pool(offset, POOL_BYTES);
         let into_block = in_pool(offset, BLOCK_BYTES);
         if let Some(copy) = &mut self.copy {
-            let record = copy.as_mut_slice();
+            let record = &mut copy.as_mut_slice()[..length];
             record.copy_from_slice(&self.pool.as_slice()[place..place + length]);
             stamp_blocks(record, offset, into_block, seed);
             stamp(record, 0, mixed(seed ^ offset));
-            return copy.as_slice();
+            return record;
         }
         let pool = self.pool.as_mut_slice();
         if self.stamps == Stamps::AtBlocksAndRecords {
@@ -221,6 +229,20 @@ mod tests {
         }
         let mut content = Content::written(512, DataPattern::Random, 1);
         assert_eq!(content.at(512 * 77, 1).as_ptr().align_offset(512), 0);
+    }
+
+    #[test]
+    fn the_start_of_a_record_has_its_bytes_and_stamps_no_others() {
+        for record_bytes in [8192, 12_345] {
+            let written = || Content::written(record_bytes, DataPattern::Random, 1);
+            for length in [0, 3, 4096, 4099, record_bytes, record_bytes + 1] {
+                let (mut whole, mut start) = (written(), written());
+                let kept = length.min(record_bytes);
+                let pool_after = start.pool.as_slice()[kept..].to_vec();
+                assert_eq!(start.start_at(0, length), &whole.at(0, 0)[..kept]);
+                assert_eq!(start.pool.as_slice()[kept..], pool_after);
+            }
+        }
     }
 
     #[test]

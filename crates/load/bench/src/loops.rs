@@ -14,7 +14,7 @@ use results::{TimedWindow, nearest_f64};
 use serde::Serialize;
 
 use crate::error::BenchError;
-use crate::file::elapsed_ns;
+use crate::file::{elapsed_ns, unix_ns};
 use crate::file_calls::{FileCalls, Kinds, WHOLE_BYTES};
 use crate::prepare::{allow_descriptors, check_room};
 use crate::processor::WorkerUse;
@@ -58,11 +58,11 @@ pub trait FileLoop: Sized + Send {
     /// The call that failed.
     fn once(&mut self, calls: &mut FileCalls) -> Result<(), BenchError>;
 
-    /// Closes files that stay open from loop to loop; the closes are measured.
+    /// Closes files that stay open from loop to loop, in the timed window; no operation of a loop, so not counted.
     ///
     /// # Errors
     /// The call that failed.
-    fn finish(self, _calls: &mut FileCalls) -> Result<(), BenchError> {
+    fn finish(self) -> Result<(), BenchError> {
         Ok(())
     }
 }
@@ -162,7 +162,8 @@ impl Loops {
     ) -> Result<Outcome, BenchError> {
         let threads = u64::from(self.threads);
         self.check::<L>()?;
-        let file_bytes = self.mean_bytes.max(self.append_bytes).next_multiple_of(4096);
+        // A file of mean size may get an append. A fifth of the files is absent: room for sizes above the mean.
+        let file_bytes = (self.mean_bytes + self.append_bytes).next_multiple_of(4096) + 4096;
         check_room(parent, u64::from(self.files), file_bytes)?;
         // One that stays open and one for the loop.
         allow_descriptors("threads", 2 * threads)?;
@@ -175,7 +176,7 @@ impl Loops {
         };
         let mut work = Vec::new();
         let mut preparing = FileCalls::new(!seed, WHOLE_BYTES);
-        for thread in 0..self.threads {
+        for thread in (0..self.threads).take_while(|_| !stop.load(Ordering::Relaxed)) {
             progress.advance(Phase::Prepare, u64::from(thread), threads);
             let calls = FileCalls::new(seed ^ u64::from(thread), write_bytes);
             let share = Share {
@@ -188,10 +189,14 @@ impl Loops {
             let files = L::prepare(&share, &mut preparing)?;
             work.push(move || self.repeat(files, calls, thread, shared));
         }
-        if !stop.load(Ordering::Relaxed) {
-            let synced = File::open(scratch.path()).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
-            synced.map_err(|error| BenchError::io("syncfs", scratch.path(), error))?;
+        if stop.load(Ordering::Relaxed) {
+            (outcome.complete, outcome.started_unix_ns) = (false, unix_ns());
+            drop(work);
+            outcome.leftover(scratch.remove().as_ref());
+            return Ok(outcome);
         }
+        let synced = File::open(scratch.path()).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
+        synced.map_err(|error| BenchError::io("syncfs", scratch.path(), error))?;
         let window = Window::prepare(parent, CountCalls::No);
         let timed = shared.run_timed(work, window, |elapsed_ns| match self.loops {
             Some(loops) => progress.advance(Phase::Measure, shared.done(), loops.saturating_mul(threads)),
@@ -244,7 +249,7 @@ impl Loops {
             files.once(&mut calls)?;
             shared.done_by(thread).store(number, Ordering::Relaxed);
         }
-        files.finish(&mut calls)?;
+        files.finish()?;
         Ok(Some((calls.kinds, WorkerUse::of_this_thread_since(used))))
     }
 

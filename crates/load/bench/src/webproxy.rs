@@ -59,7 +59,7 @@ impl FileLoop for Webproxy {
         calls.append(log, set.append_length())
     }
 
-    fn finish(self, calls: &mut FileCalls) -> Result<(), BenchError> {
-        calls.close(self.log).map(drop)
+    fn finish(self) -> Result<(), BenchError> {
+        FileCalls::close_after_loops(self.log)
     }
 }

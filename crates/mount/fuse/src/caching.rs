@@ -38,7 +38,8 @@ use crate::stats::SessionStats;
 /// Lifetime of reported names and attributes.
 const REPORTED: Duration = Duration::from_secs(60);
 
-/// Longest lifetime of the attributes of a new file that may be mapped.
+/// Longest lifetime of the attributes of a new file that may be mapped. The kernel rounds it up to its ticks and drops the
+/// attributes a tick later: 16 ms at 250 Hz.
 const CREATED_MAX: Duration = Duration::from_millis(10);
 
 /// Number of notifications by kind.
