@@ -139,7 +139,6 @@ pub struct Store {
     /// Pages that this process has written. `SEEK_DATA` is not asked about them, as its answer may lack data that is still in
     /// the page cache: a FUSE mount with a write-back cache does not write it out first.
     written: Mutex<Vec<bool>>,
-    writing: Mutex<()>,
 }
 
 impl Store {
@@ -158,7 +157,6 @@ impl Store {
             path: None,
             size_bytes,
             written: nothing_written(size_bytes),
-            writing: Mutex::default(),
         })
     }
 
@@ -208,7 +206,6 @@ impl Store {
             path: Some(path.to_owned()),
             size_bytes: expected,
             written: nothing_written(expected),
-            writing: Mutex::default(),
         })
     }
 
@@ -258,8 +255,6 @@ impl Store {
         // Before the write, which may fail midway.
         let end = offset + u64::try_from(data.len()).expect("a length fits 64 bits");
         lock(&self.written)[pages(offset, end)].fill(true);
-        // The file system admits one writer of a file: the others would spin for its lock.
-        let _one_writer = lock(&self.writing);
         self.file.write_all_at(data, offset)
     }
 
