@@ -28,7 +28,7 @@ fn fewest_requests_of(mounted: &Mounted, wanted: u64, work: impl Fn()) -> BTreeM
     fewest
 }
 
-/// Time for other tests to leave the queue alone.
+/// Longest time that other tests fill the queue.
 const QUIET_WITHIN: Duration = Duration::from_secs(20);
 
 fn total(requests: &BTreeMap<String, u64>) -> u64 {
