@@ -355,6 +355,7 @@ impl PassFs {
             Opened {
                 handle,
                 cache_still_valid: false,
+                settled_size: None,
             },
         ))
     }

@@ -268,6 +268,7 @@ impl FileSystem for MemFs {
         Ok(Opened {
             handle: state.open(ino, flags)?,
             cache_still_valid: state.vouches_for_caches,
+            settled_size: None,
         })
     }
 
@@ -298,6 +299,7 @@ impl FileSystem for MemFs {
             Opened {
                 handle,
                 cache_still_valid: false,
+                settled_size: None,
             },
         ))
     }
@@ -322,6 +324,7 @@ impl FileSystem for MemFs {
             Opened {
                 handle,
                 cache_still_valid: false,
+                settled_size: None,
             },
         ))
     }

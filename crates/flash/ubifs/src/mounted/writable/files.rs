@@ -53,6 +53,7 @@ impl MountedWriter {
             }),
             // Only requests of the kernel change the file.
             cache_still_valid: true,
+            settled_size: None,
         })
     }
 
