@@ -47,7 +47,6 @@ TARGETS = {
     "tidegate-watch": ([*TIDEGATE, "--coherence", "watch"], None),
     "tidegate-timeout-buffered": ([*TIDEGATE, "--coherence", "timeout", "--passthrough", "off"], None),
     "tidegate-watch-buffered": ([*TIDEGATE, "--coherence", "watch", "--passthrough", "off"], None),
-    "tidegate-open-cached": ([*TIDEGATE, "--open", "cached"], None),
     "tidegate-open-kernel": ([*TIDEGATE, "--coherence", "watch", "--open", "kernel", "--read-only"], None),
     "bindfs": (["bindfs", "-o", "allow_other", "--multithreaded", "@SOURCE@", "@TARGET@"], "bindfs"),
     "mergerfs": (

@@ -107,7 +107,7 @@ const SWITCH: [&str; 3] = ["auto", "on", "off"];
 const COHERENCE: [&str; 3] = ["auto", "watch", "timeout"];
 
 /// Values of [`Opens`].
-const OPENS: [&str; 3] = ["daemon", "cached", "kernel"];
+const OPENS: [&str; 2] = ["daemon", "kernel"];
 
 /// Values of [`Flusher`].
 const FLUSHER: [&str; 3] = ["thread", "inline", "off"];
@@ -158,9 +158,9 @@ pub struct MountArguments {
     /// Bypass the kernel's page cache on the FUSE side: auto, on or off [default: auto]
     #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_parser = one_of::<Switch>(SWITCH), help_heading = "Transport")]
     pub direct_io: Option<Switch>,
-    /// Open files by the daemon; by the daemon, with small files that are only read in the kernel's page cache (cached, with
-    /// --coherence watch); or by the kernel without a request (with --read-only and without passthrough) [default: daemon]
-    #[arg(long, value_name = "daemon|cached|kernel", hide_possible_values = true, value_parser = one_of::<Opens>(OPENS), help_heading = "Transport")]
+    /// Open files by the daemon, or by the kernel without a request; the latter needs --read-only, and uses no passthrough
+    /// [default: daemon]
+    #[arg(long, value_name = "daemon|kernel", hide_possible_values = true, value_parser = one_of::<Opens>(OPENS), help_heading = "Transport")]
     pub open: Option<Opens>,
     /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Transport")]

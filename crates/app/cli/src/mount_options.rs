@@ -58,12 +58,7 @@ impl IdPlan {
 const STREAM_AFTER_BYTES: u64 = 8 << 20;
 
 /// Lifetime of cached names and attributes, unless one is given.
-const fn default_coherence(opens: Opens) -> Coherence {
-    match opens {
-        Opens::Cached => Coherence::Watch,
-        Opens::Daemon | Opens::Kernel => Coherence::Timeout,
-    }
-}
+const DEFAULT_COHERENCE: Coherence = Coherence::Timeout;
 
 /// Keys that take a value.
 const VALUE_KEYS: [&str; 20] = [
@@ -356,7 +351,6 @@ impl Settings {
             None if buffer.flusher != Flusher::Off => Some(STREAM_AFTER_BYTES),
             Some(StreamAfter::Off) | None => None,
         };
-        let opens = self.open.unwrap_or_default();
         let session = MountConfig {
             source: self.fsname.unwrap_or_else(|| source.display().to_string()),
             subtype: self.subtype.unwrap_or_else(|| "tidegate".to_owned()),
@@ -374,14 +368,14 @@ impl Settings {
             posix_acl: !self.ids.maps(),
             attr_ttl: self.attr_timeout.unwrap_or(Duration::from_secs(1)),
             entry_ttl: self.entry_timeout.unwrap_or(Duration::from_secs(1)),
-            coherence: match self.coherence.unwrap_or_else(|| default_coherence(opens)) {
+            coherence: match self.coherence.unwrap_or(DEFAULT_COHERENCE) {
                 // Explicit times are kept.
                 Coherence::Auto if self.attr_timeout.is_some() || self.entry_timeout.is_some() => {
                     Coherence::Timeout
                 }
                 coherence => coherence,
             },
-            opens,
+            opens: self.open.unwrap_or_default(),
             kernel_options: self.kernel,
         };
         Ok(MountPlan {

@@ -62,9 +62,6 @@ pub struct Opened {
     pub handle: Handle,
     /// The content that the caller cached for this inode at an earlier close still matches the file.
     pub cache_still_valid: bool,
-    /// Size in bytes of a file whose content has not changed since its last open and that has not changed for so long that
-    /// every change has been reported ([`crate::Attr::is_reported`]). `None` for all others.
-    pub settled_size: Option<u64>,
 }
 
 /// Data and metadata that must be on the medium when a write returns.

@@ -208,7 +208,6 @@ impl<T: TimeSource + Sync + 'static> FileSystem for CardFileSystem<T> {
             CARD => Ok(Opened {
                 handle: Handle(1),
                 cache_still_valid: false,
-                settled_size: None,
             }),
             _ => Err(FsError::IsADirectory),
         }

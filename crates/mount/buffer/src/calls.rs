@@ -336,7 +336,6 @@ impl<F: FileSystem> Buffered<F> {
         let is_void = std::mem::take(&mut inode.lock().cache_is_void);
         Opened {
             cache_still_valid: opened.cache_still_valid && !is_void,
-            settled_size: opened.settled_size.filter(|_| !is_void),
             ..opened
         }
     }

@@ -10,22 +10,12 @@
 //!   file is closed, access times, and space that the host allocates when it writes data out.
 //!
 //! # Answers that stay timed
-//! - Attributes of a file that is open through the mount without passthrough, as reads of its cached data rely on them,
-//!   unless it is kept by `open=cached` (below); and of a file that is open for writing, for which the file system below
-//!   may suspend reports: under passthrough each write through the mount would be one.
+//! - Attributes of a file that is open through the mount without passthrough, as reads of its cached data rely on them;
+//!   and of a file that is open for writing, for which the file system below may suspend reports: under passthrough each
+//!   write through the mount would be one.
 //! - Attributes in replies to SETATTR and LINK. The kernel takes them over unconditionally, so they may overwrite a
 //!   notification that was sent after they were read. In all other replies the kernel detects that, except for an inode
 //!   that it does not know yet: that notification fails, and is repeated until it knows it.
-//!
-//! # Small files with `open=cached`
-//! Reading a small file under passthrough takes longer than the read: each open registers the host's file, and each read
-//! discards the access time that the kernel has cached, so that the next `fstat` is a request. With
-//! [`Opens::Cached`](crate::Opens::Cached) a file of at most [`SMALL_BYTES`] that is opened for reading is read through the
-//! page cache, which stays valid over opens until a change is reported; its attributes do not become timed. Only a settled
-//! one ([`vfs::Opened::settled_size`]): a change that is not reported yet would be read up to the size before it, as the kernel
-//! drops the answer to a GETATTR that a notification overtakes.
-//! The price: a store through a shared mapping of the source's file is reported when the mapping ends, and until then
-//! readers may see the content before it; and the next writer beside such a reader has no passthrough.
 //!
 //! # Files that may be mapped
 //! Under passthrough a store through a shared mapping changes a file's times, and neither this process nor the kernel's
@@ -38,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use vfs::{Attr, Bypass, ChangeListener, FileSystem, Ino, Opened, Reports};
+use vfs::{Attr, Bypass, ChangeListener, FileSystem, Ino, Reports};
 
 use crate::config::Coherence;
 use crate::inode_states::Sharing;
@@ -47,9 +37,6 @@ use crate::stats::SessionStats;
 
 /// Lifetime of reported names and attributes.
 const REPORTED: Duration = Duration::from_secs(60);
-
-/// Largest file that is kept with `open=cached`: one request of the kernel's read-ahead.
-const SMALL_BYTES: u64 = 128 << 10;
 
 /// Longest lifetime of the attributes of a new file that may be mapped. The kernel rounds it up to its ticks and drops the
 /// attributes a tick later: 16 ms at 250 Hz.
@@ -179,11 +166,6 @@ impl Caching {
     pub fn keeps_listing(&self, file_system: &dyn FileSystem, directory: Ino) -> bool {
         let keeps_any = self.settled.get().is_some_and(|settled| settled.keeps_listings);
         keeps_any && self.reports_names(file_system, directory)
-    }
-
-    /// A file that is opened for reading may stay in the kernel's page cache with `open=cached`.
-    pub fn keeps_content(&self, opened: &Opened) -> bool {
-        self.is_told() && opened.settled_size.is_some_and(|bytes| bytes <= SMALL_BYTES)
     }
 
     /// Lifetime of names that are not reported.

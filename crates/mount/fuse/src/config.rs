@@ -79,9 +79,6 @@ pub enum Opens {
     /// Each open is a request.
     #[default]
     Daemon,
-    /// Each open is a request; small files that are only read stay in the kernel's page cache. With
-    /// [`Coherence::Watch`].
-    Cached,
     /// The kernel opens files by itself and keeps their data; read-only mounts.
     Kernel,
 }
@@ -92,9 +89,8 @@ impl FromStr for Opens {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "daemon" => Ok(Self::Daemon),
-            "cached" => Ok(Self::Cached),
             "kernel" => Ok(Self::Kernel),
-            other => Err(format!("`{other}` is none of daemon, cached, kernel")),
+            other => Err(format!("`{other}` is none of daemon, kernel")),
         }
     }
 }
@@ -225,10 +221,8 @@ impl fmt::Display for Negotiated {
             },
             self.threads,
         )?;
-        match self.opens {
-            Opens::Daemon => {}
-            Opens::Cached => write!(formatter, ", small files kept by the kernel")?,
-            Opens::Kernel => write!(formatter, ", files opened by the kernel")?,
+        if self.opens == Opens::Kernel {
+            write!(formatter, ", files opened by the kernel")?;
         }
         for reason in &self.not_granted {
             write!(formatter, "\n  not in use: {reason}")?;

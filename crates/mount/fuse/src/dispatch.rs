@@ -50,8 +50,6 @@ pub struct Dispatcher {
     pub direct_io: DirectIo,
     /// Refuse OPEN with ENOSYS: the kernel opens files by itself, and its requests have no handles.
     pub opens_by_kernel: bool,
-    /// Small files that are only read stay in the kernel's page cache.
-    pub opens_cached: bool,
     /// The kernel's writeback cache is on.
     pub writeback: bool,
     /// Changes that the mount options require to be synced at once.

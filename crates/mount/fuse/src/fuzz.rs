@@ -61,7 +61,6 @@ fn dispatcher(file_system: MemFs) -> (Dispatcher, u64, u64) {
         )),
         direct_io: DirectIo::Off,
         opens_by_kernel: false,
-        opens_cached: false,
         writeback: false,
         mount_sync: MountSync::All,
         synced_by_kernel: SyncedByKernel::new(u32::MAX, DirectIo::Off),

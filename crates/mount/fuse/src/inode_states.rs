@@ -5,8 +5,7 @@
 //! The kernel demands that either all open files of an inode are under passthrough, with the same backing file, or
 //! none, and fails an open that differs with `EIO`. So the first open decides, and its decision holds until the last
 //! release; the kernel is asked for passthrough again for each inode. The kernel leaves the mode before it sends
-//! RELEASE, so its count of open files is never above the one here. A first open that prefers the page cache
-//! ([`Use::ReadsCached`]) decides against passthrough.
+//! RELEASE, so its count of open files is never above the one here.
 //!
 //! # Bits sent to the kernel
 //! Under HANDLE_KILLPRIV_V2 a write by an ordinary user clears setuid and setgid in the file system, and the kernel
@@ -44,7 +43,7 @@ struct OpenFiles {
     may_be_mapped: bool,
     /// Under passthrough: a file was opened for writing, which the kernel does itself.
     may_be_written: bool,
-    /// Open for writing, or without passthrough unless by [`Use::ReadsCached`]: see [`crate::caching`].
+    /// Open for writing, or without passthrough: see [`crate::caching`].
     limits_attributes: bool,
 }
 
@@ -64,18 +63,10 @@ pub enum Sharing {
 pub enum Use {
     /// It is only read.
     Reads,
-    /// It is only read, and stays in the kernel's page cache until a change of it is reported.
-    ReadsCached,
     /// It is only written.
     Writes,
     /// It is read and written, so that it can be mapped for writing.
     Maps,
-}
-
-impl Use {
-    const fn writes(self) -> bool {
-        matches!(self, Self::Writes | Self::Maps)
-    }
 }
 
 /// Result of counting an open file.
@@ -126,7 +117,6 @@ impl InodeStates {
         if self.registrar.is_none() && !self.counts_all {
             return Counted::default();
         }
-        let wanted = self.registrar.as_ref().filter(|_| used != Use::ReadsCached);
         let register = |registrar: &Registrar| backing().and_then(|file| registrar.register(file.as_fd()));
         let mut shard = self.shard(ino);
         let open = shard
@@ -135,7 +125,7 @@ impl InodeStates {
             .open
             .get_or_insert_with(|| OpenFiles {
                 count: 0,
-                backing: wanted.and_then(register),
+                backing: self.registrar.as_ref().and_then(register),
                 may_be_mapped: false,
                 may_be_written: false,
                 limits_attributes: false,
@@ -143,10 +133,10 @@ impl InodeStates {
         open.count += 1;
         let has_backing = open.backing.is_some();
         let may_be_mapped = used == Use::Maps && has_backing;
-        let limits_attributes = self.counts_all && (used.writes() || used == Use::Reads && !has_backing);
+        let limits_attributes = self.counts_all && (used != Use::Reads || !has_backing);
         let outdates_attributes = may_be_mapped || limits_attributes && !open.limits_attributes;
         open.may_be_mapped |= may_be_mapped;
-        open.may_be_written |= used.writes() && has_backing;
+        open.may_be_written |= used != Use::Reads && has_backing;
         open.limits_attributes |= limits_attributes;
         Counted {
             passthrough: open.backing.as_ref().map(|backing| Passthrough {
@@ -325,28 +315,6 @@ mod tests {
         assert_eq!(states.tell(Ino(6), &attr(libc::S_IFREG)), Sharing::Quiet);
         assert!(asked, "a decision outlived the files that it was made for");
         assert_eq!(states.refusals().len(), 1, "one device, one reason");
-    }
-
-    #[test]
-    fn a_first_open_for_cached_reads_decides_against_passthrough_and_limits_no_attributes() {
-        let states = refusing();
-        let not_asked = || panic!("the kernel was asked for passthrough");
-        assert_eq!(
-            states.open(Ino(5), Use::ReadsCached, not_asked),
-            Counted::default()
-        );
-        assert_eq!(states.tell(Ino(5), &attr(libc::S_IFREG)), Sharing::Quiet);
-        let writer = states.open(Ino(5), Use::Maps, not_asked);
-        assert!(writer.passthrough.is_none() && writer.outdates_attributes);
-        assert_eq!(states.tell(Ino(5), &attr(libc::S_IFREG)), Sharing::Open);
-        states.release(Ino(5));
-        states.release(Ino(5));
-        let mut asked = false;
-        states.open(Ino(5), Use::Writes, || {
-            asked = true;
-            None
-        });
-        assert!(asked, "the decision outlived the readers");
     }
 
     #[test]

@@ -78,7 +78,9 @@ pub fn answer(
     };
     let offered = u64::from(asked.flags) | (u64::from(high) << 32);
     let mut not_granted = Vec::new();
-    check_opens(config, offered)?;
+    if config.opens == Opens::Kernel {
+        check_opens(config, offered)?;
+    }
     let passthrough = choose(
         "passthrough",
         config.passthrough,
@@ -215,47 +217,23 @@ pub fn answer(
     Ok((out, negotiated))
 }
 
-/// Refuses an opener of files that another option excludes.
+/// Refuses [`Opens::Kernel`] where an open has an effect beside its descriptor.
 fn check_opens(config: &MountConfig, offered: u64) -> Result<(), MountError> {
-    let (feature, obstacle) = match config.opens {
-        Opens::Daemon => return Ok(()),
-        Opens::Cached => ("open=cached", obstacle_to_cached(config)),
-        Opens::Kernel => ("open=kernel", obstacle_to_kernel(config, offered)),
-    };
-    match obstacle {
-        None => Ok(()),
-        Some(reason) => Err(MountError::Demanded {
-            feature: feature.to_owned(),
-            reason: reason.to_owned(),
-        }),
-    }
-}
-
-fn obstacle_to_cached(config: &MountConfig) -> Option<&'static str> {
-    if config.direct_io == Switch::On {
-        Some("with direct_io=on the kernel keeps no data")
-    } else if config.writeback == Switch::On {
-        Some("with writeback=on the kernel keeps data that has changed in the source")
-    } else if config.kernel_options.iter().any(|option| option == "strictatime") {
-        Some("with strictatime each read has to reach the source")
-    } else {
-        None
-    }
-}
-
-/// An open may have an effect beside its descriptor.
-fn obstacle_to_kernel(config: &MountConfig, offered: u64) -> Option<&'static str> {
-    if !config.read_only {
-        Some("files that are only read can do without the daemon: it needs a read-only mount (ro)")
+    let reason = if !config.read_only {
+        "files that are only read can do without the daemon: it needs a read-only mount (ro)"
     } else if !config.kernel_checks_permissions() {
-        Some("on an ordinary user's own mount the host checks permissions, at each open")
+        "on an ordinary user's own mount the host checks permissions, at each open"
     } else if config.direct_io == Switch::On {
-        Some("with direct_io=on the kernel keeps no data")
+        "with direct_io=on the kernel keeps no data"
     } else if offered & init::NO_OPEN_SUPPORT == 0 {
-        Some("this kernel opens no file by itself")
+        "this kernel opens no file by itself"
     } else {
-        None
-    }
+        return Ok(());
+    };
+    Err(MountError::Demanded {
+        feature: "open=kernel".to_owned(),
+        reason: reason.to_owned(),
+    })
 }
 
 /// Decides whether a feature is used: an obstacle is noted for `auto` and an error for `on`.

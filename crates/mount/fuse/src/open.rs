@@ -60,7 +60,7 @@ impl Dispatcher {
         // A file that is only read has nothing to flush at close; a written one only needs a FLUSH if the host's close
         // may fail.
         let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
-        let counted = self.inodes.open(ino, self.use_of(&opened, flags), backing);
+        let counted = self.inodes.open(ino, use_of(flags), backing);
         if let Some(file) = counted.passthrough {
             open_flags |= fopen::PASSTHROUGH;
             if !file.close_may_fail {
@@ -96,17 +96,6 @@ impl Dispatcher {
         (reply, counted.outdates_attributes)
     }
 
-    /// A shared writable mapping takes a descriptor that reads and writes.
-    fn use_of(&self, opened: &Opened, flags: OpenFlags) -> Use {
-        let is_cached = self.opens_cached && self.caching.keeps_content(opened);
-        match (flags.reads(), flags.writes()) {
-            (true, true) => Use::Maps,
-            (false, true) => Use::Writes,
-            (_, false) if is_cached => Use::ReadsCached,
-            (_, false) => Use::Reads,
-        }
-    }
-
     /// True if the kernel's writeback cache would delay writes that the file system below syncs by itself.
     fn must_not_write_back(&self, ino: Ino, handle: Handle) -> bool {
         self.writeback && self.file_system.is_synchronous(ino, handle)
@@ -117,5 +106,14 @@ impl Dispatcher {
         self.synced_by_kernel.released(handle);
         self.file_system.release(ino, handle);
         self.inodes.release(ino);
+    }
+}
+
+/// A shared writable mapping takes a descriptor that reads and writes.
+fn use_of(flags: OpenFlags) -> Use {
+    match (flags.reads(), flags.writes()) {
+        (true, true) => Use::Maps,
+        (false, true) => Use::Writes,
+        (_, false) => Use::Reads,
     }
 }

@@ -140,7 +140,6 @@ impl Session {
                 file_system,
                 direct_io: negotiated.direct_io,
                 opens_by_kernel: negotiated.opens == Opens::Kernel,
-                opens_cached: negotiated.opens == Opens::Cached,
                 writeback: negotiated.writeback,
                 mount_sync: mount::sync_of(&config.kernel_options),
                 synced_by_kernel: SyncedByKernel::new(negotiated.kernel_protocol.1, negotiated.direct_io),
@@ -357,13 +356,6 @@ fn caching(
         }
     };
     negotiated.coherence = coherence;
-    if config.opens == Opens::Cached && coherence != Coherence::Watch {
-        return Err(MountError::Demanded {
-            feature: "open=cached".to_owned(),
-            reason: "files are kept until the source reports a change, which takes coherence=watch"
-                .to_owned(),
-        });
-    }
     let listings = Listings {
         handles_are_optional: negotiated.directory_handles_are_optional,
         are_counted: config.kernel_options.iter().any(|option| option == "strictatime"),

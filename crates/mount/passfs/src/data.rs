@@ -3,7 +3,6 @@
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, OFlags, Statx};
 use rustix::io::Errno;
@@ -19,10 +18,7 @@ use crate::handles::{Open, OpenFile};
 use crate::identity::{errno, with_privileges};
 use crate::inodes::Inode;
 use crate::nodes::host_flags;
-use crate::validity::{Stamp, is_older_than};
-
-/// Time after which a change has been reported, also on a busy machine (see [`crate::watch`]).
-const SETTLED: Duration = Duration::from_secs(1);
+use crate::validity::Stamp;
 
 /// Largest number of bytes that the host moves in one call (`MAX_RW_COUNT`).
 const COPY_BYTES_MAX: usize = 0x7fff_f000;
@@ -61,16 +57,12 @@ impl PassFs {
         self.descriptors.opened(&file);
         let stat = stat(&file)?;
         let cache_still_valid = self.stamp(&inode, &stat) && !truncates;
-        let is_settled = cache_still_valid
-            && self.devices.are_reported(inode.key().device)
-            && is_older_than(SETTLED, &stat.stx_ctime);
         let mut open = OpenFile::new(file, inode, flags, self.watch.get());
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened {
             handle,
             cache_still_valid,
-            settled_size: is_settled.then_some(stat.stx_size),
         })
     }
 

@@ -355,7 +355,6 @@ impl PassFs {
             Opened {
                 handle,
                 cache_still_valid: false,
-                settled_size: None,
             },
         ))
     }

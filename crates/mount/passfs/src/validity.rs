@@ -3,20 +3,19 @@
 //! A [`Stamp`] of (mtime, ctime, size) is taken at open, and again when a handle that wrote is flushed, synced or
 //! released. The next open compares. The answer is "no" unless it is certainly "yes":
 //!
-//! - Two changes within one tick of the host's clock carry the same times. A stamp taken less than [`TICK`] after
+//! - Two changes within one tick of the host's clock carry the same times. A stamp taken less than [`TICK_NS`] after
 //!   the file's last change therefore proves nothing, unless the host gives distinct times to changes with a query in
 //!   between (Linux 6.13 on ext4, xfs, btrfs and tmpfs).
 //! - A change of the source behind the mount *while* a handle here writes the same file is not detected: the stamp
 //!   taken after the handle's write covers both. Close-to-open sharing has this limit everywhere.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use rustix::fs::{Statx, StatxTimestamp};
 use rustix::time::ClockId;
 
 /// The coarsest tick of a Linux host's file times is 10 ms (100 Hz); twice that leaves a margin.
-const TICK: Duration = Duration::from_millis(20);
+const TICK_NS: i128 = 20_000_000;
 
 /// State of a file's content by its times and size, in 24 bytes. The default proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +31,11 @@ const VOUCHES: u64 = 1 << 63;
 impl Stamp {
     /// The stamp of a file in the state `stat`, taken now.
     pub(crate) fn taken(stat: &Statx, fine_times: bool) -> Self {
+        let now = rustix::time::clock_gettime(ClockId::Realtime);
+        let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
         let changed = &stat.stx_ctime;
-        let settled = fine_times || is_older_than(TICK, changed);
+        let changed_ns = i128::from(changed.tv_sec) * 1_000_000_000 + i128::from(changed.tv_nsec);
+        let settled = fine_times || now_ns - changed_ns > TICK_NS;
         match (packed(&stat.stx_mtime), packed(changed)) {
             (Some(mtime), Some(ctime)) if settled => Self {
                 mtime,
@@ -53,14 +55,6 @@ impl Stamp {
         let content = |stamp: &Self| (stamp.mtime, stamp.ctime, stamp.size & !VOUCHES);
         self.size & VOUCHES != 0 && content(self) == content(current)
     }
-}
-
-/// True if `time` is more than `age` ago by the clock of file times.
-pub(crate) fn is_older_than(age: Duration, time: &StatxTimestamp) -> bool {
-    let now = rustix::time::clock_gettime(ClockId::Realtime);
-    let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
-    let passed = ns(now.tv_sec, now.tv_nsec) - ns(time.tv_sec, time.tv_nsec.into());
-    u128::try_from(passed).is_ok_and(|passed| passed > age.as_nanos())
 }
 
 /// Seconds in the upper 34 bits, nanoseconds below; `None` for times that no host file system stores.

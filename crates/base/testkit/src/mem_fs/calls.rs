@@ -268,7 +268,6 @@ impl FileSystem for MemFs {
         Ok(Opened {
             handle: state.open(ino, flags)?,
             cache_still_valid: state.vouches_for_caches,
-            settled_size: None,
         })
     }
 
@@ -299,7 +298,6 @@ impl FileSystem for MemFs {
             Opened {
                 handle,
                 cache_still_valid: false,
-                settled_size: None,
             },
         ))
     }
@@ -324,7 +322,6 @@ impl FileSystem for MemFs {
             Opened {
                 handle,
                 cache_still_valid: false,
-                settled_size: None,
             },
         ))
     }

@@ -185,7 +185,6 @@ impl FileSystem for MountedUbifs {
             handle,
             // The file system never changes.
             cache_still_valid: true,
-            settled_size: None,
         })
     }
 

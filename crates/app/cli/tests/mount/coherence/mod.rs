@@ -14,7 +14,6 @@ mod changes;
 mod judge;
 mod limits;
 mod losses;
-mod small_files;
 mod walks;
 
 /// Explicit, as the default is another one for a mount with given times.

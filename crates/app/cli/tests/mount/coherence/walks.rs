@@ -15,7 +15,7 @@ use crate::requests::requests_of;
 
 /// The fewest requests that `work` needs in several attempts, or the first that are at most `wanted`: while another test fills
 /// the host's queue of events, everything is invalidated again and again.
-pub fn fewest_requests_of(mounted: &Mounted, wanted: u64, work: impl Fn()) -> BTreeMap<String, u64> {
+fn fewest_requests_of(mounted: &Mounted, wanted: u64, work: impl Fn()) -> BTreeMap<String, u64> {
     let mut fewest = requests_of(mounted, &work);
     let started = Instant::now();
     while total(&fewest) > wanted && started.elapsed() < QUIET_WITHIN {

@@ -53,7 +53,6 @@ impl MountedWriter {
             }),
             // Only requests of the kernel change the file.
             cache_still_valid: true,
-            settled_size: None,
         })
     }
 
