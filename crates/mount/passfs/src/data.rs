@@ -56,7 +56,7 @@ impl PassFs {
         };
         self.descriptors.opened(&file);
         let stat = stat(&file)?;
-        let cache_still_valid = self.stamp(&inode, &stat) && !truncates;
+        let cache_still_valid = self.stamp(&inode, &file, &stat) && !truncates;
         let mut open = OpenFile::new(file, inode, flags, self.watch.get());
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
@@ -82,8 +82,8 @@ impl PassFs {
     }
 
     /// Records the state of an inode's content; true if the state recorded before shows that it is unchanged.
-    pub(crate) fn stamp(&self, inode: &Inode, stat: &Statx) -> bool {
-        let taken = Stamp::taken(stat, self.fine_times);
+    pub(crate) fn stamp(&self, inode: &Inode, file: &OwnedFd, stat: &Statx) -> bool {
+        let taken = Stamp::taken(file, stat, self.fine_times);
         inode.replace_stamp(taken).vouches_for(&taken)
     }
 
@@ -93,7 +93,7 @@ impl PassFs {
         }
         match stat(&open.file) {
             Ok(stat) => {
-                self.stamp(&open.inode, &stat);
+                self.stamp(&open.inode, &open.file, &stat);
             }
             // Without a state to compare with, the next open reports caches as invalid.
             Err(_) => {

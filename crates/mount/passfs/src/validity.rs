@@ -6,10 +6,14 @@
 //! - Two changes within one tick of the host's clock carry the same times. A stamp taken less than [`TICK_NS`] after
 //!   the file's last change therefore proves nothing, unless the host gives distinct times to changes with a query in
 //!   between (Linux 6.13 on ext4, xfs, btrfs and tmpfs).
+//! - A store through a shared mapping moves the times only when it makes a clean page dirty. Until that page is written
+//!   out, further stores leave no trace, and on a file system in memory they never leave one. A stamp taken while the
+//!   file has dirty pages, or on such a file system, proves nothing ([`stores_move_times`]).
 //! - A change of the source behind the mount *while* a handle here writes the same file is not detected: the stamp
 //!   taken after the handle's write covers both. Close-to-open sharing has this limit everywhere.
 
-use std::os::fd::AsFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{Statx, StatxTimestamp};
 use rustix::time::ClockId;
@@ -29,13 +33,14 @@ pub(crate) struct Stamp {
 const VOUCHES: u64 = 1 << 63;
 
 impl Stamp {
-    /// The stamp of a file in the state `stat`, taken now.
-    pub(crate) fn taken(stat: &Statx, fine_times: bool) -> Self {
+    /// The stamp of `file` in the state `stat`, taken now.
+    pub(crate) fn taken(file: impl AsFd, stat: &Statx, fine_times: bool) -> Self {
         let now = rustix::time::clock_gettime(ClockId::Realtime);
         let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
         let changed = &stat.stx_ctime;
         let changed_ns = i128::from(changed.tv_sec) * 1_000_000_000 + i128::from(changed.tv_nsec);
-        let settled = fine_times || now_ns - changed_ns > TICK_NS;
+        let age_ns = now_ns - changed_ns;
+        let settled = (fine_times || age_ns > TICK_NS) && stores_move_times(file, age_ns);
         match (packed(&stat.stx_mtime), packed(changed)) {
             (Some(mtime), Some(ctime)) if settled => Self {
                 mtime,
@@ -55,6 +60,47 @@ impl Stamp {
         let content = |stamp: &Self| (stamp.mtime, stamp.ctime, stamp.size & !VOUCHES);
         self.size & VOUCHES != 0 && content(self) == content(current)
     }
+}
+
+/// Time after which the host has written a change out, so that no page is dirty: twenty times Linux' default.
+const WRITTEN_OUT_NS: i128 = 600_000_000_000;
+
+/// True if the next store through a mapping of `file`, which changed `age_ns` ago, moves its times.
+fn stores_move_times(file: impl AsFd, age_ns: i128) -> bool {
+    /// tmpfs, ramfs and hugetlbfs by their `statfs` magic.
+    const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+    let is_written_out = rustix::fs::fstatfs(&file).is_ok_and(|found| !IN_MEMORY.contains(&found.f_type));
+    is_written_out && (age_ns > WRITTEN_OUT_NS || has_no_dirty_page(file))
+}
+
+/// `cachestat(2)`, Linux 6.5. False if the host does not tell.
+fn has_no_dirty_page(file: impl AsFd) -> bool {
+    /// Its number on all architectures but alpha; libc has none.
+    const CACHESTAT: libc::c_long = 451;
+    /// `struct cachestat_range`: offset, and a length of 0 for all of the file.
+    const WHOLE: [u64; 2] = [0, 0];
+    /// `struct cachestat`.
+    #[repr(C)]
+    struct Pages {
+        cached: u64,
+        dirty: u64,
+        under_write_out: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    let mut pages = MaybeUninit::<Pages>::uninit();
+    // SAFETY: the pointers are those of a range and of space for the answer, both of which outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            file.as_fd().as_raw_fd(),
+            WHOLE.as_ptr(),
+            pages.as_mut_ptr(),
+            0_u32,
+        )
+    };
+    // SAFETY: the call has filled the structure if it returned 0.
+    result == 0 && unsafe { pages.assume_init() }.dirty == 0
 }
 
 /// Seconds in the upper 34 bits, nanoseconds below; `None` for times that no host file system stores.

@@ -33,6 +33,11 @@ impl Source {
         Self { fs, directory }
     }
 
+    pub(crate) fn in_folder(directory: tempfile::TempDir) -> Self {
+        let fs = PassFs::open(directory.path(), PLAIN).unwrap();
+        Self { fs, directory }
+    }
+
     /// The same source, opened by the calling thread.
     pub(crate) fn opened_anew(self) -> Self {
         let fs = PassFs::open(self.directory.path(), PLAIN).unwrap();

@@ -17,8 +17,12 @@ fn valid(source: &Source, entry: &vfs::Entry) -> bool {
     opened.cache_still_valid
 }
 
-/// Waits until the file's last change is clearly in the past of the host's clock.
+/// Writes the file out, and waits until its last change is clearly in the past of the host's clock.
 fn age(source: &Source, name: &str) {
+    std::fs::File::open(source.path(name))
+        .unwrap()
+        .sync_all()
+        .unwrap();
     let changed = std::fs::metadata(source.path(name)).unwrap();
     let seconds = u64::try_from(changed.ctime()).unwrap();
     let nanoseconds = u32::try_from(changed.ctime_nsec()).unwrap();
@@ -85,4 +89,56 @@ fn a_truncating_open_never_vouches() {
         )
         .unwrap();
     assert!(!opened.cache_still_valid);
+}
+
+/// Stores to a page of `file` that is dirty already: they move none of its times.
+fn store_twice(file: &std::fs::File, between: impl FnOnce()) {
+    let bytes = 4096;
+    let (protection, flags) = (
+        rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+        rustix::mm::MapFlags::SHARED,
+    );
+    // SAFETY: a new mapping at a place of the kernel's choice; only this function uses it, within its length.
+    unsafe {
+        let mapping = rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0).unwrap();
+        mapping.cast::<u8>().write_volatile(b'1');
+        between();
+        mapping.cast::<u8>().write_volatile(b'2');
+        rustix::mm::munmap(mapping, bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_store_through_a_mapping_that_moves_no_time_voids_caches() {
+    let folders = [
+        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        tempfile::tempdir_in("/dev/shm").unwrap(),
+    ];
+    for folder in folders {
+        let source = Source::in_folder(folder);
+        let path = source.path("file");
+        std::fs::write(&path, [b'0'; 4096]).unwrap();
+        age(&source, "file");
+        let entry = source.lookup("file").unwrap();
+        valid(&source, &entry);
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        let mut times = None;
+        store_twice(&file, || {
+            valid(&source, &entry);
+            times = Some(file.metadata().unwrap());
+        });
+        let (before, after) = (times.unwrap(), file.metadata().unwrap());
+        let times_of = |of: &std::fs::Metadata| (of.ctime(), of.ctime_nsec(), of.mtime(), of.mtime_nsec());
+        assert_eq!(
+            times_of(&before),
+            times_of(&after),
+            "the store was to leave no trace"
+        );
+        assert_eq!(std::fs::read(&path).unwrap()[0], b'2');
+        assert!(!valid(&source, &entry), "{}", path.display());
+    }
 }
