@@ -62,19 +62,20 @@ impl Stamp {
     }
 }
 
-/// Time after which the host has written a change out, so that no page is dirty: twenty times Linux' default.
+/// Age of a change that is certainly written out, where the host does not tell of dirty pages: twenty times Linux' default.
 const WRITTEN_OUT_NS: i128 = 600_000_000_000;
 
 /// True if the next store through a mapping of `file`, which changed `age_ns` ago, moves its times.
 fn stores_move_times(file: impl AsFd, age_ns: i128) -> bool {
-    /// tmpfs, ramfs and hugetlbfs by their `statfs` magic.
-    const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+    /// tmpfs, ramfs, hugetlbfs, and overlayfs, whose files may be on one of them, by their `statfs` magic.
+    const IN_MEMORY: [i64; 4] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6, 0x794c_7630];
     let is_written_out = rustix::fs::fstatfs(&file).is_ok_and(|found| !IN_MEMORY.contains(&found.f_type));
-    is_written_out && (age_ns > WRITTEN_OUT_NS || has_no_dirty_page(file))
+    is_written_out && dirty_pages(file).map_or(age_ns > WRITTEN_OUT_NS, |dirty| dirty == 0)
 }
 
-/// `cachestat(2)`, Linux 6.5. False if the host does not tell.
-fn has_no_dirty_page(file: impl AsFd) -> bool {
+/// Number of dirty pages of `file`, by `cachestat(2)` (Linux 6.5); `None` if the host does not tell: it may not have the call, or
+/// keep the number from users who may not write to the file.
+fn dirty_pages(file: impl AsFd) -> Option<u64> {
     /// Its number on all architectures but alpha; libc has none.
     const CACHESTAT: libc::c_long = 451;
     /// `struct cachestat_range`: offset, and a length of 0 for all of the file.
@@ -99,8 +100,8 @@ fn has_no_dirty_page(file: impl AsFd) -> bool {
             0_u32,
         )
     };
-    // SAFETY: the call has filled the structure if it returned 0.
-    result == 0 && unsafe { pages.assume_init() }.dirty == 0
+    // SAFETY: the call fills the structure if it returns 0.
+    (result == 0).then(|| unsafe { pages.assume_init() }.dirty)
 }
 
 /// Seconds in the upper 34 bits, nanoseconds below; `None` for times that no host file system stores.
