@@ -83,7 +83,7 @@ impl PassFs {
 
     /// Records the state of an inode's content; true if the state recorded before shows that it is unchanged.
     pub(crate) fn stamp(&self, inode: &Inode, file: &OwnedFd, stat: &Statx) -> bool {
-        let taken = Stamp::taken(file, stat, self.fine_times);
+        let taken = Stamp::taken(file, stat);
         inode.replace_stamp(taken).vouches_for(&taken)
     }
 

@@ -170,7 +170,6 @@ pub struct PassFs {
     handles: HandleTable,
     descriptors: Descriptors,
     devices: Devices,
-    fine_times: bool,
     tally: Tally,
     /// `/proc/self/fd`, to reopen an inode.
     proc_fd: OwnedFd,
@@ -254,7 +253,6 @@ impl PassFs {
             path: source.to_owned(),
             handles: HandleTable::new(),
             descriptors,
-            fine_times: validity::has_fine_times(&source_fd),
             tally: Tally::default(),
             proc_fd,
             anchors,

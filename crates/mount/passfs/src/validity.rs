@@ -3,23 +3,20 @@
 //! A [`Stamp`] of (mtime, ctime, size) is taken at open, and again when a handle that wrote is flushed, synced or
 //! released. The next open compares. The answer is "no" unless it is certainly "yes":
 //!
-//! - Two changes within one tick of the host's clock carry the same times. A stamp taken less than [`TICK_NS`] after
-//!   the file's last change therefore proves nothing, unless the host gives distinct times to changes with a query in
-//!   between (Linux 6.13 on ext4, xfs, btrfs and tmpfs).
+//! - Two changes within one tick of the file system's times (2 s on FAT) carry the same times, and times move before the data
+//!   does. A stamp taken less than `COMPLETE_NS` (2.1 s) after the file's last change proves nothing. A write that takes longer than
+//!   that is not detected.
 //! - A store through a shared mapping moves the times only when it makes a clean page dirty. Until that page is written
-//!   out, further stores leave no trace, and on a file system in memory they never leave one. A stamp taken while the
-//!   file has dirty pages, or on such a file system, proves nothing ([`stores_move_times`]).
+//!   out, further stores leave no trace, and on a file system in memory they never leave one. A stamp proves something only
+//!   on a local file system that writes pages out, and while the file has no dirty page ([`changes_move_times`]).
 //! - A change of the source behind the mount *while* a handle here writes the same file is not detected: the stamp
 //!   taken after the handle's write covers both. Close-to-open sharing has this limit everywhere.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::fs::{Statx, StatxTimestamp};
+use rustix::fs::{Statx, StatxAttributes, StatxTimestamp};
 use rustix::time::ClockId;
-
-/// The coarsest tick of a Linux host's file times is 10 ms (100 Hz); twice that leaves a margin.
-const TICK_NS: i128 = 20_000_000;
 
 /// State of a file's content by its times and size, in 24 bytes. The default proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,13 +31,12 @@ const VOUCHES: u64 = 1 << 63;
 
 impl Stamp {
     /// The stamp of `file` in the state `stat`, taken now.
-    pub(crate) fn taken(file: impl AsFd, stat: &Statx, fine_times: bool) -> Self {
+    pub(crate) fn taken(file: impl AsFd, stat: &Statx) -> Self {
         let now = rustix::time::clock_gettime(ClockId::Realtime);
         let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
         let changed = &stat.stx_ctime;
         let changed_ns = i128::from(changed.tv_sec) * 1_000_000_000 + i128::from(changed.tv_nsec);
-        let age_ns = now_ns - changed_ns;
-        let settled = (fine_times || age_ns > TICK_NS) && stores_move_times(file, age_ns);
+        let settled = changes_move_times(file, stat, now_ns - changed_ns);
         match (packed(&stat.stx_mtime), packed(changed)) {
             (Some(mtime), Some(ctime)) if settled => Self {
                 mtime,
@@ -58,25 +54,47 @@ impl Stamp {
     /// True if a file stamped `self` then and `current` now certainly has the same content.
     pub(crate) fn vouches_for(&self, current: &Self) -> bool {
         let content = |stamp: &Self| (stamp.mtime, stamp.ctime, stamp.size & !VOUCHES);
-        self.size & VOUCHES != 0 && content(self) == content(current)
+        self.size & current.size & VOUCHES != 0 && content(self) == content(current)
     }
 }
 
-/// Age of a change that is certainly written out, where the host does not tell of dirty pages: twenty times Linux' default.
+/// Age of a change that has been written out, where the number of dirty pages is unknown: twenty times Linux' default.
 const WRITTEN_OUT_NS: i128 = 600_000_000_000;
+/// Age of a change after which the next one gets another time, and its data is there.
+const COMPLETE_NS: i128 = 2_100_000_000;
+/// Largest file whose pages are counted at an open.
+const COUNTED_BYTES: u64 = 256 << 20;
 
-/// True if the next store through a mapping of `file`, which changed `age_ns` ago, moves its times.
-fn stores_move_times(file: impl AsFd, age_ns: i128) -> bool {
-    /// tmpfs, ramfs, hugetlbfs, and overlayfs, whose files may be on one of them, by their `statfs` magic.
-    const IN_MEMORY: [i64; 4] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6, 0x794c_7630];
-    let is_written_out = rustix::fs::fstatfs(&file).is_ok_and(|found| !IN_MEMORY.contains(&found.f_type));
-    is_written_out && dirty_pages(file).map_or(age_ns > WRITTEN_OUT_NS, |dirty| dirty == 0)
+/// True if the next change of `file`, which is in the state `stat` and changed `age_ns` ago, moves its times, also if it is a
+/// store through a mapping.
+fn changes_move_times(file: impl AsFd, stat: &Statx, age_ns: i128) -> bool {
+    /// ext4, xfs, btrfs, f2fs, nilfs2, ubifs, vfat, exfat by their `statfs` magic: local, with pages that become clean when
+    /// they are written out.
+    const MAGICS: [i64; 8] = [
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0xf2f5_2010,
+        0x3434,
+        0x2405_1905,
+        0x4d44,
+        0x2011_bab0,
+    ];
+    let has_pages = !stat.stx_attributes.contains(StatxAttributes::DAX)
+        && rustix::fs::fstatfs(&file).is_ok_and(|found| MAGICS.contains(&found.f_type));
+    if !has_pages || age_ns < COMPLETE_NS {
+        return false;
+    }
+    let dirty = (stat.stx_size <= COUNTED_BYTES)
+        .then(|| dirty_pages(file))
+        .flatten();
+    dirty.map_or(age_ns > WRITTEN_OUT_NS, |dirty| dirty == 0)
 }
 
 /// Number of dirty pages of `file`, by `cachestat(2)` (Linux 6.5); `None` if the host does not tell: it may not have the call, or
 /// keep the number from users who may not write to the file.
 fn dirty_pages(file: impl AsFd) -> Option<u64> {
-    /// Its number on all architectures but alpha; libc has none.
+    /// Its number on x86_64, aarch64, arm, riscv and powerpc; libc has none for all of them.
     const CACHESTAT: libc::c_long = 451;
     /// `struct cachestat_range`: offset, and a length of 0 for all of the file.
     const WHOLE: [u64; 2] = [0, 0];
@@ -109,20 +127,4 @@ fn packed(time: &StatxTimestamp) -> Option<u64> {
     const SECONDS: i64 = 1 << 33;
     let fits = (-SECONDS..SECONDS).contains(&time.tv_sec);
     fits.then(|| time.tv_sec.cast_unsigned() << 30 | u64::from(time.tv_nsec))
-}
-
-/// True if the host gives a change made after a `statx` a distinct time.
-pub(crate) fn has_fine_times(source: impl AsFd) -> bool {
-    /// ext4, xfs, btrfs, tmpfs by their `statfs` magic.
-    const MAGICS: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
-    let Ok(found) = rustix::fs::fstatfs(source) else {
-        return false;
-    };
-    MAGICS.contains(&found.f_type) && kernel_version().is_some_and(|version| version >= (6, 13))
-}
-
-fn kernel_version() -> Option<(u32, u32)> {
-    let uname = rustix::system::uname();
-    let mut numbers = uname.release().to_str().ok()?.split(['.', '-']);
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
