@@ -80,9 +80,11 @@ fn changes_move_times(file: impl AsFd, stat: &Statx, age_ns: i128) -> bool {
         0x4d44,
         0x2011_bab0,
     ];
-    let has_pages = !stat.stx_attributes.contains(StatxAttributes::DAX)
-        && rustix::fs::fstatfs(&file).is_ok_and(|found| MAGICS.contains(&found.f_type));
-    if !has_pages || age_ns < COMPLETE_NS {
+    let has_pages = || {
+        !stat.stx_attributes.contains(StatxAttributes::DAX)
+            && rustix::fs::fstatfs(&file).is_ok_and(|found| MAGICS.contains(&found.f_type))
+    };
+    if age_ns < COMPLETE_NS || !has_pages() {
         return false;
     }
     let dirty = (stat.stx_size <= COUNTED_BYTES)

@@ -22,7 +22,7 @@ struct CacheStat {
 }
 
 /// Pages of the file that are not on the medium yet; `None` where the kernel does not tell (older than 6.5).
-fn pages_not_written(file: &File) -> Option<u64> {
+pub(crate) fn pages_not_written(file: &File) -> Option<u64> {
     const SYS_CACHESTAT: libc::c_long = 451;
     // `struct cachestat_range`: from the start, to the end.
     let range = [0_u64; 2];

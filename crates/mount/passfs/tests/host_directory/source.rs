@@ -40,11 +40,7 @@ impl Source {
 
     /// The same source, opened by the calling thread.
     pub(crate) fn opened_anew(self) -> Self {
-        let fs = PassFs::open(self.directory.path(), PLAIN).unwrap();
-        Self {
-            fs,
-            directory: self.directory,
-        }
+        Self::in_folder(self.directory)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vfs::{FileSystem, OpenFlags, Privileges};
 
+use crate::durability::pages_not_written;
 use crate::source::Source;
 
 /// A source whose file system writes pages out, on a host that tells of dirty pages. `None`, with a printed reason, if the build
@@ -15,21 +16,14 @@ fn source() -> Option<Source> {
     const SUITED: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let is_suited = SUITED.contains(&rustix::fs::statfs(folder.path()).unwrap().f_type);
-    // cachestat(2).
-    if !is_suited || kernel_version() < (6, 5) {
+    let file = tempfile::tempfile_in(folder.path()).unwrap();
+    if !is_suited || pages_not_written(&file).is_none() {
         testkit::report_left_out(
             "data kept over opens: it needs Linux 6.5 and a build directory on ext4, xfs or btrfs",
         );
         return None;
     }
     Some(Source::in_folder(folder))
-}
-
-fn kernel_version() -> (u32, u32) {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_str().unwrap().to_owned();
-    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap());
-    (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
 fn valid(source: &Source, entry: &vfs::Entry) -> bool {
@@ -51,8 +45,8 @@ fn age(source: &Source, name: &str) {
     let seconds = u64::try_from(changed.ctime()).unwrap();
     let nanoseconds = u32::try_from(changed.ctime_nsec()).unwrap();
     let past = UNIX_EPOCH + Duration::new(seconds, nanoseconds) + Duration::from_millis(2130);
-    while SystemTime::now() < past {
-        std::thread::yield_now();
+    while let Ok(left) = past.duration_since(SystemTime::now()) {
+        std::thread::sleep(left);
     }
 }
 
