@@ -26,6 +26,7 @@ use vfs::{FileKind, FsError, FsResult};
 
 use crate::attributes::HostKey;
 use crate::identity::errno;
+use crate::magic;
 
 /// `MAX_HANDLE_SZ`.
 const HANDLE_BYTES_MAX: usize = 128;
@@ -337,9 +338,8 @@ const fn needs_no_descriptor(kind: FileKind) -> bool {
 /// True for file systems on which a handle leads to the file for as long as the file has a name. Elsewhere it may end
 /// when the host drops the inode from its memory (FAT), or at a server's discretion.
 fn has_lasting_handles(source: BorrowedFd<'_>) -> bool {
-    /// ext4, xfs, btrfs, f2fs, tmpfs by their `statfs` magic.
-    const MAGICS: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
-    rustix::fs::fstatfs(source).is_ok_and(|found| MAGICS.contains(&found.f_type))
+    use magic::{BTRFS, EXT4, F2FS, TMPFS, XFS};
+    magic::is_on(source, &[EXT4, XFS, BTRFS, F2FS, TMPFS])
 }
 
 #[cfg(test)]

@@ -73,6 +73,7 @@ mod handles;
 mod identity;
 mod inodes;
 mod ioctl;
+mod magic;
 mod mounts;
 mod nodes;
 mod owner;

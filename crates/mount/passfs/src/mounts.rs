@@ -4,6 +4,8 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use crate::magic;
+
 /// True if a file system may be mounted below `source`.
 pub(crate) fn are_below(source: &Path) -> bool {
     let (Ok(source), Ok(mounts)) = (source.canonicalize(), fs::read_to_string("/proc/self/mountinfo")) else {
@@ -28,9 +30,8 @@ fn unescaped(text: &str) -> PathBuf {
 /// and the file system has one device, so that each directory's changes are reported. btrfs has a device for each
 /// subvolume.
 pub(crate) fn offsets_last(source: BorrowedFd<'_>) -> bool {
-    /// ext4, xfs and tmpfs (Linux 6.6) by their `statfs` magic.
-    const MAGICS: [i64; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
-    rustix::fs::fstatfs(source).is_ok_and(|found| MAGICS.contains(&found.f_type))
+    // tmpfs since Linux 6.6.
+    magic::is_on(source, &[magic::EXT4, magic::XFS, magic::TMPFS])
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{Statx, StatxAttributes, StatxTimestamp};
 use rustix::time::ClockId;
 
+use crate::magic;
+
 /// State of a file's content by its times and size, in 24 bytes. The default proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
@@ -68,23 +70,13 @@ const COUNTED_BYTES: u64 = 256 << 20;
 /// True if the next change of `file`, which is in the state `stat` and changed `age_ns` ago, moves its times, also if it is a
 /// store through a mapping.
 fn changes_move_times(file: impl AsFd, stat: &Statx, age_ns: i128) -> bool {
-    /// ext4, xfs, btrfs, f2fs, nilfs2, ubifs, vfat, exfat by their `statfs` magic: local, with pages that become clean when
-    /// they are written out.
-    const MAGICS: [i64; 8] = [
-        0xef53,
-        0x5846_5342,
-        0x9123_683e,
-        0xf2f5_2010,
-        0x3434,
-        0x2405_1905,
-        0x4d44,
-        0x2011_bab0,
-    ];
-    let has_pages = || {
-        !stat.stx_attributes.contains(StatxAttributes::DAX)
-            && rustix::fs::fstatfs(&file).is_ok_and(|found| MAGICS.contains(&found.f_type))
-    };
-    if age_ns < COMPLETE_NS || !has_pages() {
+    use magic::{BTRFS, EXFAT, EXT4, F2FS, NILFS2, UBIFS, VFAT, XFS};
+    /// Local, with pages that become clean when they are written out.
+    const WITH_PAGES: [i64; 8] = [EXT4, XFS, BTRFS, F2FS, NILFS2, UBIFS, VFAT, EXFAT];
+    if age_ns < COMPLETE_NS
+        || stat.stx_attributes.contains(StatxAttributes::DAX)
+        || !magic::is_on(&file, &WITH_PAGES)
+    {
         return false;
     }
     let dirty = (stat.stx_size <= COUNTED_BYTES)

@@ -88,10 +88,7 @@ fn refused(call: &str) -> String {
 /// A reason why names on the source's file system may not be kept, although changes are reported: two different names
 /// may lead to one file there, and a change of one is not reported for the other.
 pub(crate) fn ignores_case(source: BorrowedFd<'_>, device: u32) -> Option<String> {
-    const EXT4: i64 = 0xef53;
-    const XFS: i64 = 0x5846_5342;
-    const BTRFS: i64 = 0x9123_683e;
-    const TMPFS: i64 = 0x0102_1994;
+    use crate::magic::{BTRFS, EXT4, TMPFS, XFS};
     let folds = "its file system may ignore case in names".to_owned();
     let found = rustix::fs::fstatfs(source).ok()?;
     let is_exact = match found.f_type {

@@ -85,7 +85,7 @@ fn a_change_behind_the_mount_voids_caches_once() {
 }
 
 #[test]
-fn our_own_writes_void_nothing_once_they_are_flushed() {
+fn our_own_writes_void_nothing_once_they_are_written_out() {
     let Some(source) = source() else {
         return;
     };
