@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::Advice;
@@ -75,6 +75,7 @@ impl CacheOutcome {
             CacheMethod::ReadOnce => "files read once before",
         };
         match self.cached_bytes {
+            _ if self.requested == Cache::Reopened => format!("{how}, then opened again"),
             Some(cached) => format!(
                 "{how}; {cached} of {} bytes in memory at the start",
                 self.total_bytes
@@ -97,22 +98,36 @@ pub fn apply(
         .saturating_mul(bytes);
     let method = match cache {
         Cache::AsIs => CacheMethod::None,
-        Cache::Warm => {
-            read_once(files, total_bytes, progress, stop)?;
-            CacheMethod::ReadOnce
-        }
+        Cache::Warm | Cache::Reopened => CacheMethod::ReadOnce,
         Cache::Cold => make_cold(files)?,
     };
-    let cached_bytes = files.iter().try_fold(0_u64, |sum, path| {
-        let resident = File::open(path)
-            .and_then(|file| resident_bytes(&file, bytes))
-            .ok()?;
-        Some(sum.saturating_add(resident.min(bytes)))
-    });
+    let mut cached_bytes = Some(0_u64);
+    let mut read = 0_u64;
+    let mut advance = |moved| {
+        read += moved;
+        progress.advance(Phase::Cache, read.min(total_bytes), total_bytes);
+    };
+    for path in files {
+        // Counted through the file that was read: another open may drop its pages.
+        let resident = match File::open(path) {
+            Ok(file) => {
+                if cache.reads_files() {
+                    read_once(&file, path, &mut advance, stop)?;
+                }
+                resident_bytes(&file, bytes)
+            }
+            Err(error) if cache.reads_files() => return Err(BenchError::io("open", path, error)),
+            Err(error) => Err(error),
+        };
+        cached_bytes = cached_bytes
+            .zip(resident.ok())
+            .map(|(sum, more)| sum + more.min(bytes));
+    }
     Ok(CacheOutcome {
         requested: cache,
         method,
-        cached_bytes,
+        // Unknown after the open that follows.
+        cached_bytes: cached_bytes.filter(|_| cache != Cache::Reopened),
         total_bytes,
     })
 }
@@ -152,25 +167,20 @@ pub(crate) fn give_up_pages(files: &[PathBuf]) -> Result<CacheMethod, BenchError
 }
 
 fn read_once(
-    files: &[PathBuf],
-    total_bytes: u64,
-    progress: &dyn Progress,
+    mut file: &File,
+    path: &Path,
+    mut advance: impl FnMut(u64),
     stop: &AtomicBool,
 ) -> Result<(), BenchError> {
     let mut chunk = vec![0; CHUNK_BYTES];
-    let mut done = 0_u64;
-    for path in files {
-        let mut file = File::open(path).map_err(|error| BenchError::io("open", path, error))?;
-        while !stop.load(Ordering::Relaxed) {
-            let moved = file
-                .read(&mut chunk)
-                .map_err(|error| BenchError::io("read", path, error))?;
-            if moved == 0 {
-                break;
-            }
-            done += u64::try_from(moved).unwrap_or(0);
-            progress.advance(Phase::Cache, done.min(total_bytes), total_bytes);
+    while !stop.load(Ordering::Relaxed) {
+        let moved = file
+            .read(&mut chunk)
+            .map_err(|error| BenchError::io("read", path, error))?;
+        if moved == 0 {
+            break;
         }
+        advance(u64::try_from(moved).unwrap_or(0));
     }
     Ok(())
 }

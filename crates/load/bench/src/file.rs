@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::access::Target;
-use crate::cache;
+use crate::cache::{self, CacheOutcome};
 use crate::clock::monotonic_ns;
 use crate::error::BenchError;
 use crate::file_outcome::FileOutcome;
@@ -14,7 +14,7 @@ use crate::placement::{FilePlacement, NamedFiles};
 use crate::prepare;
 use crate::progress::{Phase, Progress};
 use crate::scratch::Scratch;
-use crate::spec::{DeviceAccess, FileSpec};
+use crate::spec::{Cache, DeviceAccess, FileSpec};
 use crate::threads::{PROGRESS_EVERY, STACK_BYTES, Shared};
 use crate::verify;
 use crate::window::{Absent, CountCalls, Moved, Running, Window};
@@ -109,15 +109,23 @@ pub(crate) fn measure(
         DeviceAccess::Refused => spec.prepared_bytes_in_a_file(),
         DeviceAccess::Read | DeviceAccess::Destroy => spec.bytes_in_a_file(),
     };
-    let began = Instant::now();
-    let cache = cache::apply(spec.cache, files, bytes, progress, stop)?;
-    let cache_ns = elapsed_ns(began, Instant::now());
-    if spec.cold_or_fail && !cache.is_proven_cold() && !spec.mode.is_direct() {
-        let state = cache.describe();
-        return Err(BenchError::NotCold { state });
-    }
-    let (start, mut workers) = run_workers(spec, (files, held), together, progress, stop)?;
+    let prepare_cache = || {
+        let began = Instant::now();
+        let cache = cache::apply(spec.cache, files, bytes, progress, stop)?;
+        if spec.cold_or_fail && !cache.is_proven_cold() && !spec.mode.is_direct() {
+            let state = cache.describe();
+            return Err(BenchError::NotCold { state });
+        }
+        Ok((cache, elapsed_ns(began, Instant::now())))
+    };
+    // On many mounts in user space an open drops the pages of the file: a warm one is read after the last open. In mapped
+    // modes the worker makes its pages present itself.
+    let late = spec.cache == Cache::Warm && !spec.mode.is_mapped();
+    let early = (!late).then(prepare_cache).transpose()?;
+    let cache_at_start = || early.map_or_else(prepare_cache, Ok);
+    let (start, mut workers) = run_workers(spec, (files, held), cache_at_start, together, progress, stop)?;
     let window = start.window.finish();
+    let (cache, cache_ns) = start.cache?;
     let mut outcome = FileOutcome::combined(spec, &workers, start.unix_ns, cache);
     outcome.cache_ns = cache_ns;
     outcome.window = window.outcome(Moved {
@@ -157,7 +165,11 @@ struct Start {
     opened_ns: u64,
     /// Length of the ramp, until it is over.
     ramp_ns: u64,
+    cache: PreparedCache,
 }
+
+/// The state of the cache at the start, and the time that its preparation took (ns).
+type PreparedCache = Result<(CacheOutcome, u64), BenchError>;
 
 impl Start {
     /// Restarts the measurement at the end of the ramp, discarding earlier counts; returns the time until the next
@@ -177,10 +189,11 @@ impl Start {
 }
 
 /// The timed window of all workers, from the barrier to the last close. The files in `held` are closed after the
-/// workers have opened theirs, so that the last close is a worker's.
+/// workers have opened theirs, so that the last close is a worker's; then `cache_at_start` is called.
 fn run_workers(
     spec: &FileSpec,
     (files, held): (&[PathBuf], Vec<Target>),
+    cache_at_start: impl FnOnce() -> PreparedCache,
     together: Option<&Shared<'_>>,
     progress: &dyn Progress,
     stop: &AtomicBool,
@@ -205,7 +218,8 @@ fn run_workers(
     };
     let ready = || {
         drop(held);
-        if !together.is_none_or(Shared::wait) {
+        let cache = cache_at_start();
+        if cache.is_err() || !together.is_none_or(Shared::wait) {
             shared.cancel();
         }
         // A short window ends before the first report from inside it.
@@ -215,6 +229,7 @@ fn run_workers(
             window: window.begin(),
             opened_ns: monotonic_ns(),
             ramp_ns: spec.time.map_or(0, |limit| limit.ramp_ns),
+            cache,
         }
     };
     let watch = |start: &mut Start| {

@@ -186,10 +186,13 @@ fn validate(spec: &MetadataSpec) -> Result<(), BenchError> {
         );
         return Err(BenchError::spec("content size", problem));
     }
-    if spec.cache == Cache::Warm {
+    if spec.cache.reads_files() {
         return Err(BenchError::spec(
             "cache",
-            "`warm`, expected `as_is` or `cold` for a metadata workload",
+            format!(
+                "`{}`, expected `as-is` or `cold` for a metadata workload",
+                spec.cache
+            ),
         ));
     }
     let file_bytes = u64::from(spec.content_bytes).next_multiple_of(BLOCK_BYTES);

@@ -124,10 +124,10 @@ impl TioSpec {
             );
             return Err(BenchError::spec("size", problem));
         }
-        if self.cache == Cache::Warm {
+        if self.cache.reads_files() {
             return Err(BenchError::spec(
                 "cache",
-                "`warm`, expected `as_is` or `cold` for tio",
+                format!("`{}`, expected `as-is` or `cold` for tio", self.cache),
             ));
         }
         TioPhase::ALL

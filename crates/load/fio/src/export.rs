@@ -99,7 +99,7 @@ impl Section {
             self.put("overwrite", 1);
         }
         self.put("invalidate", u8::from(spec.cache == Cache::Cold));
-        if spec.cache == Cache::Warm {
+        if spec.cache.reads_files() {
             self.flag("pre_read");
         }
         let advice = match spec.advice {

@@ -41,7 +41,7 @@ pub fn run(session: &Session<'_>, script: &Path) -> Result<Ended, MobibenchError
         direct: DirectIo::AsTraced,
         cache: match session.options.cache {
             Cache::Cold => Cache::Cold,
-            Cache::Warm | Cache::AsIs => Cache::AsIs,
+            Cache::Warm | Cache::Reopened | Cache::AsIs => Cache::AsIs,
         },
         seed: SEED,
         keep_files: false,

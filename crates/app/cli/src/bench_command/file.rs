@@ -156,7 +156,8 @@ pub struct IoArguments {
     /// Same as --final-sync timed
     #[arg(long, conflicts_with = "final_sync")]
     pub fsync_at_end: bool,
-    /// Set the page cache state at the start of the timed window: cold, warm or as-is
+    /// Set the page cache state at the start of the timed window: cold, warm, reopened (files
+    /// read once, then opened again) or as-is
     #[arg(long, value_name = "STATE", default_value = "as-is")]
     pub cache: Cache,
     /// Make the cache cold, and fail if it can't be verified to be cold

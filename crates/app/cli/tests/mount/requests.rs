@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::Mounted;
+use crate::harness::{Mounted, tidegate};
 
 /// Requests served so far, without those of `tidegate stats` itself.
 fn requests(mounted: &Mounted) -> BTreeMap<String, u64> {
@@ -63,6 +63,38 @@ fn a_file_made_for_reading_and_writing_is_not_asked_for_its_attributes() {
     assert_eq!(requests["create"], FILES, "{requests:?}");
     // One for the folder, after each change of its names; it was three. On a busy machine some attributes expire.
     assert!(requests["getattr"] <= FILES * 2, "{requests:?}");
+}
+
+#[test]
+fn a_warm_benchmark_of_reads_reads_from_the_page_cache() {
+    const BYTES: u64 = 8 << 20;
+    let Some(mounted) = Mounted::start(&["--passthrough", "off"]) else {
+        return;
+    };
+    let folder = mounted.mountpoint();
+    let read_bytes = || mounted.stats()["session"]["read_bytes"].as_u64().unwrap();
+    // The files are a moment old: each open drops their pages.
+    for (cache, reads, more) in [
+        ("warm", 1, ["--size", "8m", "--files", "2"].as_slice()),
+        ("warm", 1, &["--size", "4m", "--threads", "2", "--shared"]),
+        ("reopened", 2, &["--size", "8m"]),
+    ] {
+        let before = read_bytes();
+        let done = tidegate()
+            .args(["bench", "file", "--rw", "read", "--bs", "512k", "--cache", cache])
+            .args(more)
+            .arg(&folder)
+            .env("TIDEGATE_HISTORY", "off")
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let read = read_bytes() - before;
+        let expected = reads * BYTES;
+        assert!(
+            (expected..expected + BYTES / 4).contains(&read),
+            "{read} bytes read, {cache}, {more:?}"
+        );
+    }
 }
 
 /// Makes a file of the length 8192 by each of several calls, and stores to a mapping of it; prints a line after each step

@@ -164,10 +164,10 @@ fn validate(trace: &Trace, spec: &ReplaySpec) -> Result<(), BenchError> {
         let problem = format!("{factor}, expected a number above 0");
         return Err(BenchError::spec("speed", problem));
     }
-    if spec.cache == Cache::Warm {
+    if spec.cache.reads_files() {
         return Err(BenchError::spec(
             "cache",
-            "`warm`, expected `as_is` or `cold` for a replay",
+            format!("`{}`, expected `as-is` or `cold` for a replay", spec.cache),
         ));
     }
     let unordered = trace

@@ -236,10 +236,21 @@ words! {
     Cache {
         /// Empty, as far as the system allows; the outcome names the method and the bytes still cached.
         Cold = "cold",
-        /// Everything that fits: each file is read once before the window.
+        /// Everything that fits: each file is read once before the window, through its last open.
         Warm = "warm",
+        /// Each file is read once, then opened again. As warm on file systems of the kernel; many mounts in user space
+        /// drop the pages of a file at each open.
+        Reopened = "reopened",
         /// As the preparation left it.
         AsIs = "as-is",
+    }
+}
+
+impl Cache {
+    /// True if the files are read before the window.
+    #[must_use]
+    pub const fn reads_files(self) -> bool {
+        matches!(self, Self::Warm | Self::Reopened)
     }
 }
 
@@ -324,7 +335,7 @@ mod tests {
         let message = "colder".parse::<Cache>().unwrap_err();
         assert_eq!(
             message,
-            "`colder` is none of cold, warm, as-is; did you mean `cold`?"
+            "`colder` is none of cold, warm, reopened, as-is; did you mean `cold`?"
         );
     }
 

@@ -140,7 +140,7 @@ fn contradictions_are_one_error_before_anything_is_made() {
                 cache: Cache::Warm,
                 ..usual.clone()
             },
-            "expected `as_is` or `cold`",
+            "`warm`, expected `as-is` or `cold`",
         ),
         (
             TioSpec {
