@@ -316,6 +316,12 @@ mod tests {
             (step.text("mode"), step.text("sync-every")),
             (Some("fdatasync"), Some("16"))
         );
+        // fio reads the file before, then opens it again.
+        for cache in [Cache::Warm, Cache::Reopened] {
+            let text = exported(|spec| spec.cache = cache);
+            let step = import("x", &text).expect(&text).job.steps.remove(0);
+            assert_eq!(step.text("cache"), Some("reopened"), "{text}");
+        }
         let step = import("x", &text).expect(&text).job.steps.remove(0);
         for (key, expected) in [
             ("pattern", "random-write"),

@@ -318,7 +318,7 @@ impl<'section> StepMaker<'section> {
     /// Refuses options of which only the absence or the default is supported.
     fn refuse_what_changes_the_meaning(&self) -> Result<(), FioError> {
         let options = self.options;
-        for key in ["create_only", "verify_only", "pre_read", "allow_mounted_write"] {
+        for key in ["create_only", "verify_only", "allow_mounted_write"] {
             if options.switch(key, false)? {
                 return Err(options.unsupported(key, "a run that does something else than to measure"));
             }

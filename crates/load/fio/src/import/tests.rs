@@ -138,6 +138,7 @@ fn cache_advice_order_and_data_are_taken() {
         overwrite.map(|setting| &setting.value),
         Some(&SettingValue::Switch(true))
     );
+    assert_eq!(step_of("rw=read\npre_read=1").text("cache"), Some("reopened"));
     let step = step_of("rw=randread\nbuffer_compress_percentage=40");
     assert_eq!(
         (step.text("advice"), step.text("data")),

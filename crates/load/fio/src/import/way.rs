@@ -120,7 +120,11 @@ impl StepMaker<'_> {
 
     pub(super) fn cache_and_advice(&mut self, direction: &Direction) -> Result<(), FioError> {
         let options = self.options;
-        if options.switch("invalidate", true)? {
+        // fio's `pre_read` clears `invalidate`.
+        let invalidates = options.switch("invalidate", true)?;
+        if options.switch("pre_read", false)? {
+            self.put("cache", "reopened".to_owned());
+        } else if invalidates {
             let text =
                 "as root the caches of the machine are dropped, else the pages of the files are given up";
             options.approximated("invalidate", text);
