@@ -1,7 +1,7 @@
 //! The named workloads of a comparison.
 //!
 //! "Cold" means after dropping every cache of the machine (as root; otherwise the records state what remained
-//! cached); "warm" means after reading the file once. Files are always created through the measured configuration.
+//! cached); "warm" means after reading the file once and opening it again. Files are always created through the measured configuration.
 
 use std::path::Path;
 use std::str::FromStr;

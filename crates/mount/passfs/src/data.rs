@@ -4,7 +4,7 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{FallocateFlags, OFlags, Statx};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use vfs::{
     CopyRange, Durability, FallocateMode, FileKind, FsError, FsResult, Handle, Ino, OpenFlags, Opened,
@@ -56,9 +56,11 @@ impl PassFs {
         };
         self.descriptors.opened(&file);
         let stat = stat(&file)?;
-        let cache_still_valid = self.stamp(&inode, &file, &stat) && !truncates;
+        let stamp = Stamp::taken(&file, &stat);
+        let cache_still_valid = inode.keeps_content(stamp) && !truncates;
         let mut open = OpenFile::new(file, inode, flags, self.watch.get());
         open.append_only = append_only;
+        open.stamp = stamp;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened {
             handle,
@@ -79,27 +81,6 @@ impl PassFs {
             opened = self.reopen(inode, (flags - OFlags::RDWR) | OFlags::WRONLY);
         }
         opened
-    }
-
-    /// Records the state of an inode's content; true if the state recorded before shows that it is unchanged.
-    pub(crate) fn stamp(&self, inode: &Inode, file: &OwnedFd, stat: &Statx) -> bool {
-        let taken = Stamp::taken(file, stat);
-        inode.replace_stamp(taken).vouches_for(&taken)
-    }
-
-    fn stamp_after_writes(&self, open: &OpenFile) {
-        if !open.wrote.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        match stat(&open.file) {
-            Ok(stat) => {
-                self.stamp(&open.inode, &open.file, &stat);
-            }
-            // Without a state to compare with, the next open reports caches as invalid.
-            Err(_) => {
-                open.inode.replace_stamp(Stamp::default());
-            }
-        }
     }
 
     pub(crate) fn read_at(&self, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {
@@ -125,9 +106,7 @@ impl PassFs {
         if !open.writes {
             return Ok(());
         }
-        let told = close_a_duplicate(&open.file);
-        self.stamp_after_writes(&open);
-        told
+        close_a_duplicate(&open.file)
     }
 
     pub(crate) fn sync_file(&self, handle: Handle, data_only: bool) -> FsResult<()> {
@@ -146,7 +125,8 @@ impl PassFs {
 
     pub(crate) fn release_file(&self, handle: Handle) {
         if let Some(Open::File(open)) = self.handles.remove(handle) {
-            self.stamp_after_writes(&open);
+            // The kernel has seen the reply to this open, and dropped what was kept before it.
+            open.inode.confirm(open.stamp);
         }
     }
 
@@ -160,7 +140,6 @@ impl PassFs {
     ) -> FsResult<()> {
         self.check_writable()?;
         let open = self.handles.file(handle)?;
-        open.wrote.store(true, Ordering::Release);
         let mode = FallocateFlags::from_bits_retain(mode.0.cast_unsigned());
         let allocate = || rustix::fs::fallocate(&open.file, mode, offset, length);
         with_privileges(privileges, || rustix::io::retry_on_intr(allocate))?.map_err(errno)?;
@@ -181,7 +160,6 @@ impl PassFs {
         self.check_writable()?;
         let source = self.handles.file(copy.source.1)?;
         let target = self.handles.file(copy.target.1)?;
-        target.wrote.store(true, Ordering::Release);
         let length = usize::try_from(copy.length).map_or(COPY_BYTES_MAX, |length| length.min(COPY_BYTES_MAX));
         let (mut from, mut to) = (copy.source_offset, copy.target_offset);
         let copied = with_privileges(copy.privileges, || {

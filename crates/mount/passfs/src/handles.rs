@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use vfs::{Durability, FsError, FsResult, Handle, OpenFlags};
@@ -14,6 +14,7 @@ use vfs::{Durability, FsError, FsResult, Handle, OpenFlags};
 use crate::direct::DirectFile;
 use crate::directory::DirStream;
 use crate::inodes::Inode;
+use crate::validity::Stamp;
 use crate::watch::Watch;
 
 const SHARDS: usize = 8;
@@ -32,8 +33,8 @@ pub(crate) struct OpenFile {
     pub inode: Arc<Inode>,
     /// Opened for writing: a close may have to flush.
     pub writes: bool,
-    /// Changed content since the last stamp of the inode.
-    pub wrote: AtomicBool,
+    /// The state of the content at this open.
+    pub stamp: Stamp,
     /// The host only lets this file grow (`chattr +a`): the descriptor has `O_APPEND`.
     pub append_only: bool,
     /// Durability that the flags of the open require of changes without flags of their own.
@@ -78,7 +79,7 @@ impl OpenFile {
             file,
             inode,
             writes: flags.writes(),
-            wrote: AtomicBool::new(false),
+            stamp: Stamp::default(),
             append_only: false,
             durability: flags.durability(),
             run: Mutex::default(),

@@ -80,9 +80,21 @@ impl Inode {
         self.lookups.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the state of the content, and returns the one recorded before.
-    pub(crate) fn replace_stamp(&self, stamp: Stamp) -> Stamp {
-        std::mem::replace(&mut self.state().stamp, stamp)
+    /// True if content that the kernel kept before an open with this stamp still matches. Otherwise the kernel drops it
+    /// when it sees the reply to that open, and until [`Self::confirm`] no other open may trust the stamp.
+    pub(crate) fn keeps_content(&self, stamp: Stamp) -> bool {
+        let mut state = self.state();
+        let keeps = state.stamp.vouches_for(&stamp);
+        state.stamp = if keeps { stamp } else { stamp.in_doubt() };
+        keeps
+    }
+
+    /// The kernel has seen the reply to the open with this stamp.
+    pub(crate) fn confirm(&self, stamp: Stamp) {
+        let mut state = self.state();
+        if state.stamp == stamp.in_doubt() {
+            state.stamp = stamp;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -3,14 +3,12 @@
 use std::os::fd::AsFd;
 
 pub(crate) const BTRFS: i64 = 0x9123_683e;
-pub(crate) const EXFAT: i64 = 0x2011_bab0;
 /// Also ext2 and ext3.
 pub(crate) const EXT4: i64 = 0xef53;
 pub(crate) const F2FS: i64 = 0xf2f5_2010;
 pub(crate) const NILFS2: i64 = 0x3434;
 pub(crate) const TMPFS: i64 = 0x0102_1994;
 pub(crate) const UBIFS: i64 = 0x2405_1905;
-pub(crate) const VFAT: i64 = 0x4d44;
 pub(crate) const XFS: i64 = 0x5846_5342;
 
 /// True if `file` is on a file system of one of `kinds`; false if the host does not tell.

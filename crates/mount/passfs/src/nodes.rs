@@ -343,7 +343,6 @@ impl PassFs {
                 self.entry(path, &stat)
             }
         };
-        self.stamp(&inode, &file, &stat);
         let handle = self.handles.insert(Open::File(Arc::new(OpenFile::new(
             file,
             inode,

@@ -85,7 +85,6 @@ fn truncate(kind: FileKind, open: Option<&Open>, fd: BorrowedFd<'_>, size: u64) 
         | FileKind::Unknown => return Err(FsError::Invalid),
     }
     if let Some(Open::File(open)) = open {
-        open.wrote.store(true, std::sync::atomic::Ordering::Release);
         return rustix::fs::ftruncate(&open.file, size).map_err(errno);
     }
     truncate_path(&proc_path(fd), size)

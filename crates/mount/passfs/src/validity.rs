@@ -1,16 +1,18 @@
 //! Decides whether content that a cache above kept from an earlier open still matches the host file.
 //!
-//! A [`Stamp`] of (mtime, ctime, size) is taken at open, and again when a handle that wrote is flushed, synced or
-//! released. The next open compares. The answer is "no" unless it is certainly "yes":
+//! A [`Stamp`] of (mtime, ctime, size) is taken at each open, and compared with the one before. The answer is "no" unless it
+//! is certainly "yes":
 //!
-//! - Two changes within one tick of the file system's times (2 s on FAT) carry the same times, and times move before the data
-//!   does. A stamp taken less than `COMPLETE_NS` (2.1 s) after the file's last change proves nothing. A write that takes longer than
-//!   that is not detected.
+//! - Two changes within one tick of the file system's times carry the same times, and times move before the data
+//!   does. A stamp taken less than `COMPLETE_NS` (2.1 s) after the file's last change proves nothing. A single write of the
+//!   source that takes longer than that is not detected.
 //! - A store through a shared mapping moves the times only when it makes a clean page dirty. Until that page is written
 //!   out, further stores leave no trace, and on a file system in memory they never leave one. A stamp proves something only
 //!   on a local file system that writes pages out, and while the file has no dirty page ([`changes_move_times`]).
-//! - A change of the source behind the mount *while* a handle here writes the same file is not detected: the stamp
-//!   taken after the handle's write covers both. Close-to-open sharing has this limit everywhere.
+//! - A write through the mount moves the times too, and no stamp is taken after it: it would cover a change of the source
+//!   that was made meanwhile. The next open drops what was kept.
+//! - An open that finds a change makes the kernel drop its pages once it sees the reply. Until a handle with that stamp
+//!   is released, no other open keeps pages.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
@@ -53,6 +55,12 @@ impl Stamp {
         }
     }
 
+    /// The same state, which proves nothing.
+    pub(crate) const fn in_doubt(mut self) -> Self {
+        self.size &= !VOUCHES;
+        self
+    }
+
     /// True if a file stamped `self` then and `current` now certainly has the same content.
     pub(crate) fn vouches_for(&self, current: &Self) -> bool {
         let content = |stamp: &Self| (stamp.mtime, stamp.ctime, stamp.size & !VOUCHES);
@@ -70,9 +78,10 @@ const COUNTED_BYTES: u64 = 256 << 20;
 /// True if the next change of `file`, which is in the state `stat` and changed `age_ns` ago, moves its times, also if it is a
 /// store through a mapping.
 fn changes_move_times(file: impl AsFd, stat: &Statx, age_ns: i128) -> bool {
-    use magic::{BTRFS, EXFAT, EXT4, F2FS, NILFS2, UBIFS, VFAT, XFS};
-    /// Local, with pages that become clean when they are written out.
-    const WITH_PAGES: [i64; 8] = [EXT4, XFS, BTRFS, F2FS, NILFS2, UBIFS, VFAT, EXFAT];
+    use magic::{BTRFS, EXT4, F2FS, NILFS2, UBIFS, XFS};
+    /// Local, with pages that become clean when they are written out, and a change time that nobody can set (FAT and exFAT
+    /// derive it from the time of modification).
+    const WITH_PAGES: [i64; 6] = [EXT4, XFS, BTRFS, F2FS, NILFS2, UBIFS];
     if age_ns < COMPLETE_NS
         || stat.stx_attributes.contains(StatxAttributes::DAX)
         || !magic::is_on(&file, &WITH_PAGES)

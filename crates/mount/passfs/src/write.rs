@@ -31,7 +31,6 @@ impl PassFs {
         mode: WriteMode,
     ) -> FsResult<usize> {
         let open = self.handles.file(handle)?;
-        open.wrote.store(true, Ordering::Release);
         let written = with_privileges(mode.privileges, || {
             if open.append_only {
                 self.write_append_only(&open, offset, data, mode)

@@ -85,7 +85,7 @@ fn a_change_behind_the_mount_voids_caches_once() {
 }
 
 #[test]
-fn our_own_writes_void_nothing_once_they_are_written_out() {
+fn content_is_kept_again_from_the_second_open_after_our_own_writes() {
     let Some(source) = source() else {
         return;
     };
@@ -93,9 +93,53 @@ fn our_own_writes_void_nothing_once_they_are_written_out() {
     source.write(file, 0, b"content").unwrap();
     age(&source, "file");
     source.fs.flush(file.0.ino, file.1).unwrap();
+    assert!(!valid(&source, &file.0));
     assert!(valid(&source, &file.0));
     source.write(file, 0, b"more").unwrap();
-    assert!(!valid(&source, &file.0), "not flushed yet: in doubt");
+    assert!(!valid(&source, &file.0));
+}
+
+#[test]
+fn a_change_behind_the_mount_is_not_covered_by_the_end_of_a_writer() {
+    let Some(source) = source() else {
+        return;
+    };
+    let file = source.create("file");
+    source.write(file, 0, b"content").unwrap();
+    age(&source, "file");
+    valid(&source, &file.0);
+    assert!(valid(&source, &file.0));
+    let times = std::fs::metadata(source.path("file")).unwrap();
+    let behind = std::fs::File::options()
+        .write(true)
+        .open(source.path("file"))
+        .unwrap();
+    (&behind).write_all(b"CONTENT").unwrap();
+    behind.set_modified(times.modified().unwrap()).unwrap();
+    age(&source, "file");
+    source.fs.flush(file.0.ino, file.1).unwrap();
+    source.fs.release(file.0.ino, file.1);
+    assert!(!valid(&source, &file.0));
+}
+
+#[test]
+fn no_open_keeps_content_before_the_one_that_found_a_change_is_released() {
+    let Some(source) = source() else {
+        return;
+    };
+    std::fs::write(source.path("file"), b"content").unwrap();
+    age(&source, "file");
+    let entry = source.lookup("file").unwrap();
+    let open = || {
+        source
+            .fs
+            .open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
+            .unwrap()
+    };
+    let (first, second) = (open(), open());
+    assert!(!first.cache_still_valid && !second.cache_still_valid);
+    source.fs.release(entry.ino, first.handle);
+    assert!(open().cache_still_valid);
 }
 
 #[test]
