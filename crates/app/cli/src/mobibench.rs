@@ -99,8 +99,7 @@ pub struct MobibenchArguments {
     /// Count the last fsync or msync in the time that rates are computed from (inside, as in the original) or not
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub final_sync: FinalSync,
-    /// Set the page cache state at the start: cold as in the original, warm, reopened
-    /// or as-is
+    /// Set the page cache state at the start: cold as in the original, warm, reopened or as-is
     #[arg(long, value_name = "STATE", default_value = "cold")]
     pub cache: Cache,
     /// Print the run record as JSON instead of the original's lines

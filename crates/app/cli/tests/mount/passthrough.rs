@@ -91,7 +91,7 @@ fn content(path: &Path) -> String {
 }
 
 /// Number of bytes read through the daemon.
-fn bytes_served(mounted: &Mounted) -> u64 {
+pub fn bytes_served(mounted: &Mounted) -> u64 {
     mounted.stats()["session"]["read_bytes"]
         .as_u64()
         .expect("the document counts the bytes read")

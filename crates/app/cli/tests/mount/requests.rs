@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::harness::{Mounted, tidegate};
+use crate::passthrough::bytes_served;
 
 /// Requests served so far, without those of `tidegate stats` itself.
 fn requests(mounted: &Mounted) -> BTreeMap<String, u64> {
@@ -72,14 +73,13 @@ fn a_warm_benchmark_of_reads_reads_from_the_page_cache() {
         return;
     };
     let folder = mounted.mountpoint();
-    let read_bytes = || mounted.stats()["session"]["read_bytes"].as_u64().unwrap();
     // The files are a moment old: each open drops their pages.
     for (cache, reads, more) in [
         ("warm", 1, ["--size", "8m", "--files", "2"].as_slice()),
         ("warm", 1, &["--size", "4m", "--threads", "2", "--shared"]),
         ("reopened", 2, &["--size", "8m"]),
     ] {
-        let before = read_bytes();
+        let before = bytes_served(&mounted);
         let done = tidegate()
             .args(["bench", "file", "--rw", "read", "--bs", "512k", "--cache", cache])
             .args(more)
@@ -88,7 +88,7 @@ fn a_warm_benchmark_of_reads_reads_from_the_page_cache() {
             .output()
             .unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let read = read_bytes() - before;
+        let read = bytes_served(&mounted) - before;
         // On a busy machine a file can be two seconds old, and written out, before it is opened again.
         assert!(
             (BYTES..reads * BYTES + BYTES / 4).contains(&read),
