@@ -52,6 +52,12 @@ pub trait Nand: Send {
     fn host(&self) -> Option<Arc<dyn Host>>;
 }
 
+impl fmt::Debug for dyn Nand + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Nand").field(&self.name()).finish()
+    }
+}
+
 /// The host that stores the content of a device. If it crashes, any subset of the writes since the last sync may be
 /// lost, in any order.
 pub trait Host: fmt::Debug + Send + Sync {

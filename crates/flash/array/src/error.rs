@@ -369,8 +369,8 @@ pub struct ShapesDiffer {
 }
 
 /// Checks that all devices have the same page, sub-page and block size; the number of blocks may differ.
-pub(crate) fn check_shapes<'a, N: Nand + 'a>(
-    devices: impl IntoIterator<Item = &'a N>,
+pub(crate) fn check_shapes<'a>(
+    devices: impl IntoIterator<Item = &'a Box<dyn Nand>>,
 ) -> Result<(), ShapesDiffer> {
     let key = |shape: &NandGeometry| (shape.page_bytes(), shape.subpage_bytes(), shape.pages_per_block());
     let text = |shape: &NandGeometry| {

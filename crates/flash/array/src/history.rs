@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use media::{Leb, Nand, Peb, index};
+use media::{Leb, Peb, index};
 use ubi::format::crc32;
 use ubi::{AttachError, Mark, Scanned, Seal, VolumeId};
 
@@ -66,9 +66,9 @@ pub(crate) struct History {
 impl History {
     /// Whether a new member with an interrupted rebuild has everything that the array wrote since: it took part in the
     /// array's epoch, and was not written to outside it. If so, its marks are added to the history.
-    pub(crate) fn takes_up<N: Nand>(
+    pub(crate) fn takes_up(
         &mut self,
-        member: &mut Scanned<N>,
+        member: &mut Scanned,
         device: &Arc<str>,
         identity: &MemberIdentity,
     ) -> Result<bool, ArrayError> {
@@ -124,11 +124,7 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn of<N: Nand>(
-        member: &mut Scanned<N>,
-        device: &Arc<str>,
-        identity: &MemberIdentity,
-    ) -> Result<Self, ArrayError> {
+    fn of(member: &mut Scanned, device: &Arc<str>, identity: &MemberIdentity) -> Result<Self, ArrayError> {
         let marks = member.marks().to_vec();
         let mut pages = Vec::new();
         for mark in &marks {
@@ -224,8 +220,8 @@ impl Evidence {
 }
 
 /// Compares the members, of which there is at least one. Writes nothing.
-pub(crate) fn judge<'a, N: Nand + 'a>(
-    members: impl Iterator<Item = (&'a mut Scanned<N>, &'a Arc<str>, &'a MemberIdentity)>,
+pub(crate) fn judge<'a>(
+    members: impl Iterator<Item = (&'a mut Scanned, &'a Arc<str>, &'a MemberIdentity)>,
 ) -> Result<History, ArrayError> {
     let evidence = members
         .map(|(member, device, identity)| Evidence::of(member, device, identity))

@@ -23,10 +23,10 @@ pub(crate) struct Found {
 
 /// A member that is present.
 #[derive(Debug)]
-pub(crate) struct Present<N> {
+pub(crate) struct Present {
     /// Its position among the given devices.
     given: usize,
-    pub(crate) scanned: Scanned<N>,
+    pub(crate) scanned: Scanned,
     pub(crate) clock: Clock,
     pub(crate) found: Found,
 }
@@ -41,14 +41,14 @@ pub struct Absent {
 }
 
 /// The members of an array, and its history.
-pub(crate) struct Membership<N> {
+pub(crate) struct Membership {
     /// In their order, including the one that is being rebuilt.
-    pub(crate) present: Vec<Present<N>>,
+    pub(crate) present: Vec<Present>,
     pub(crate) absent: Option<Absent>,
     /// The place of a new member whose interrupted rebuild is resumed: it has everything that the array wrote since.
     pub(crate) rebuilding: Option<usize>,
     /// A device whose rebuild can't be resumed.
-    pub(crate) outdated: Option<N>,
+    pub(crate) outdated: Option<Box<dyn Nand>>,
     pub(crate) history: History,
 }
 
@@ -65,14 +65,14 @@ pub(crate) enum Needed {
 const UNFINISHED: &str = "its rebuild did not end";
 
 /// Scans `devices`, given in their order, and compares them. The one at `unfinished_at` must be readable.
-pub(crate) fn gather<N: Nand>(
-    devices: Vec<N>,
+pub(crate) fn gather(
+    devices: Vec<Box<dyn Nand>>,
     unfinished_at: Option<usize>,
     adopted: &[u32],
     needed: Needed,
     options: AttachOptions,
     execution: Execution,
-) -> Result<Membership<N>, ArrayError> {
+) -> Result<Membership, ArrayError> {
     let about: Vec<(Arc<str>, Clock)> = devices
         .iter()
         .map(|device| (device.name(), device.clock()))
@@ -106,7 +106,7 @@ pub(crate) fn gather<N: Nand>(
             Err(error) => failed.push(error),
         }
     }
-    let has_parity = |one: &Present<N>| one.found.identity.redundancy == Redundancy::Parity;
+    let has_parity = |one: &Present| one.found.identity.redundancy == Redundancy::Parity;
     let is_enough = match needed {
         Needed::AllButParity => {
             present.first().is_some_and(has_parity) && failed.len() + unfinished.len() == 1
@@ -194,7 +194,7 @@ pub(crate) fn gather<N: Nand>(
 }
 
 /// The error about a new member whose rebuild is not finished, and which the array can't take.
-fn of_unfinished<N>(one: Present<N>) -> ArrayError {
+fn of_unfinished(one: Present) -> ArrayError {
     ArrayError::Identity {
         device: one.found.device,
         source: IdentityError::Unfinished {
@@ -227,7 +227,7 @@ fn check_adopted(
 }
 
 /// Reads the history from the members that are not refused. The refused ones must be exactly the `adopted` ones.
-fn history_without<N: Nand>(adopted: &[u32], present: &mut [Present<N>]) -> Result<History, ArrayError> {
+fn history_without(adopted: &[u32], present: &mut [Present]) -> Result<History, ArrayError> {
     let label = present[0].found.identity.label.clone();
     let mut refused = Vec::new();
     loop {
@@ -266,11 +266,11 @@ fn history_without<N: Nand>(adopted: &[u32], present: &mut [Present<N>]) -> Resu
 
 /// Scans all devices, each in its own thread if the array has threads. In virtual time they run in parallel anyway:
 /// each has its own clock.
-fn scan_all<N: Nand>(
-    devices: Vec<N>,
+fn scan_all(
+    devices: Vec<Box<dyn Nand>>,
     options: AttachOptions,
     execution: Execution,
-) -> Vec<Result<Scanned<N>, AttachError>> {
+) -> Vec<Result<Scanned, AttachError>> {
     match execution {
         Execution::Inline => devices
             .into_iter()
@@ -293,7 +293,7 @@ fn scan_all<N: Nand>(
 }
 
 /// Reads a member's identity from the name of its volume, and whether its rebuild is unfinished.
-fn identify<N: Nand>(device: Arc<str>, member: &Scanned<N>) -> Result<(Found, bool), ArrayError> {
+fn identify(device: Arc<str>, member: &Scanned) -> Result<(Found, bool), ArrayError> {
     let mut volumes = (0..)
         .zip(member.volumes())
         .filter_map(|(id, record)| Some((id, record.as_ref()?)));

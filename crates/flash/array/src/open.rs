@@ -44,10 +44,10 @@ pub(crate) fn first_generation(redundancy: Redundancy, epoch: NonZeroU64) -> u64
 
 /// An attached array.
 #[derive(Debug)]
-pub struct Array<N: Nand + 'static> {
-    volume: Arc<VirtualVolume<UbiVolume<N>>>,
+pub struct Array {
+    volume: Arc<VirtualVolume<UbiVolume>>,
     /// The devices of the present members.
-    devices: Vec<Ubi<N>>,
+    devices: Vec<Ubi>,
     /// Their places.
     places: Vec<usize>,
     absent: Option<Absent>,
@@ -70,13 +70,14 @@ const MARK_BLOCKS: u32 = 2;
 ///
 /// All members get as many LEBs as the smallest has room for, so that the array's size does not depend on which of them
 /// are present.
-pub fn format<N: Nand>(
-    devices: Vec<N>,
+pub fn format(
+    devices: Vec<impl Nand + 'static>,
     options: FormatOptions,
     identity: &MemberIdentity,
     progress: &mut dyn FnMut(usize, Peb),
 ) -> Result<(), ArrayError> {
     let members = count(devices.len())?;
+    let devices = boxed(devices);
     check_shapes(&devices)?;
     let mut formatted = Vec::with_capacity(devices.len());
     for (place, device) in (0..).zip(devices) {
@@ -95,7 +96,7 @@ pub fn format<N: Nand>(
         let name = VolumeName::new(name.as_bytes()).expect("an identity fits a volume's name");
         formatted.push((ubi, name));
     }
-    let available = |(ubi, _): &(Ubi<N>, VolumeName)| ubi.summary().available_lebs;
+    let available = |(ubi, _): &(Ubi, VolumeName)| ubi.summary().available_lebs;
     let least = formatted.iter().map(available).min().unwrap_or(0);
     // At least one LEB: a device without room for it reports the error.
     let lebs = least.saturating_sub(MARK_BLOCKS).max(1);
@@ -119,13 +120,21 @@ pub(crate) fn share_of_array(name: VolumeName, lebs: u32) -> NewVolume {
     }
 }
 
+/// One type of devices for everything behind the functions that take them, which are compiled once this way.
+pub(crate) fn boxed(devices: Vec<impl Nand + 'static>) -> Vec<Box<dyn Nand>> {
+    devices
+        .into_iter()
+        .map(|device| -> Box<dyn Nand> { Box::new(device) })
+        .collect()
+}
+
 /// Attaches an array of `devices`, given in their order. If they are refused, nothing is written; if a device fails
 /// during recovery, those before it have been recovered.
-pub fn attach<N: Nand + 'static>(
-    devices: Vec<N>,
+pub fn attach(
+    devices: Vec<impl Nand + 'static>,
     options: AttachOptions,
     execution: Execution,
-) -> Result<Array<N>, ArrayError> {
+) -> Result<Array, ArrayError> {
     adopt(devices, &[], options, execution)
 }
 
@@ -135,41 +144,41 @@ pub fn attach<N: Nand + 'static>(
 /// The other members decide each LEB. On an adopted member, the blocks that have the LEB's generation count; the others
 /// are erased first, and the shares that it lacks are lost. Pages that were added to such a LEB while the member was
 /// away, or added on it by other software, go unnoticed.
-pub fn adopt<N: Nand + 'static>(
-    devices: Vec<N>,
+pub fn adopt(
+    devices: Vec<impl Nand + 'static>,
     adopted: &[u32],
     options: AttachOptions,
     execution: Execution,
-) -> Result<Array<N>, ArrayError> {
-    open(devices, Extra::Adopt(adopted), options, execution)
+) -> Result<Array, ArrayError> {
+    open(boxed(devices), Extra::Adopt(adopted), options, execution)
 }
 
 /// Attaches the rest of an array for reading: members may be missing, out of date, or unreadable. Reads of their pages fail
 /// as those of lost shares do, unless parity replaces them.
-pub fn attach_rest<N: Nand + 'static>(devices: Vec<N>, execution: Execution) -> Result<Array<N>, ArrayError> {
+pub fn attach_rest(devices: Vec<impl Nand + 'static>, execution: Execution) -> Result<Array, ArrayError> {
     let options = AttachOptions::linux(Access::ReadOnly);
-    open(devices, Extra::Rest, options, execution)
+    open(boxed(devices), Extra::Rest, options, execution)
 }
 
 /// An addition to an attach.
-pub(crate) enum Extra<'a, N> {
+pub(crate) enum Extra<'a> {
     /// Take these members back.
     Adopt(&'a [u32]),
     /// Do without any member.
     Rest,
     /// Put a new device in the place of the absent member.
-    Rebuild(NewMember<'a, N>),
+    Rebuild(NewMember<'a>),
 }
 
 /// The volume of a member with its clock, unless the member is absent.
-pub(crate) type Slot<N> = Option<(Arc<UbiVolume<N>>, Clock)>;
+pub(crate) type Slot = Option<(Arc<UbiVolume>, Clock)>;
 
-pub(crate) fn open<N: Nand + 'static>(
-    devices: Vec<N>,
-    extra: Extra<'_, N>,
+pub(crate) fn open(
+    devices: Vec<Box<dyn Nand>>,
+    extra: Extra<'_>,
     options: AttachOptions,
     execution: Execution,
-) -> Result<Array<N>, ArrayError> {
+) -> Result<Array, ArrayError> {
     count(devices.len())?;
     let replacing = match &extra {
         Extra::Adopt(_) | Extra::Rest => None,
@@ -233,7 +242,7 @@ pub(crate) fn open<N: Nand + 'static>(
     let is_adopted =
         |place: usize| rebuilding == Some(place) || adopted.iter().any(|adopted| index(*adopted) == place);
     let lebs = present.iter().map(|one| one.found.lebs).max().unwrap_or(0);
-    let mut members: Vec<Member<'_, N>> = present
+    let mut members: Vec<Member<'_>> = present
         .iter_mut()
         .map(|one| Member {
             place: index(one.found.identity.index),
@@ -339,7 +348,7 @@ pub(crate) fn open<N: Nand + 'static>(
         false => Unwritten::finish_unwritten,
     };
     let mut devices = unwritten.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?;
-    let mut members: Vec<Slot<N>> = (0..identity.members).map(|_| None).collect();
+    let mut members: Vec<Slot> = (0..identity.members).map(|_| None).collect();
     for (device, (place, volume, clock)) in devices.iter().zip(&abouts) {
         members[*place] = Some((Arc::new(device.open(*volume)?), clock.clone()));
     }
@@ -405,21 +414,21 @@ fn opening(identity: &MemberIdentity, source: VolumeError) -> ArrayError {
     }
 }
 
-impl<N: Nand + 'static> Array<N> {
+impl Array {
     /// The array's volume.
     #[must_use]
-    pub fn volume(&self) -> &Arc<VirtualVolume<UbiVolume<N>>> {
+    pub fn volume(&self) -> &Arc<VirtualVolume<UbiVolume>> {
         &self.volume
     }
 
     /// The devices of the present members, in their order.
     #[must_use]
-    pub fn devices(&self) -> &[Ubi<N>] {
+    pub fn devices(&self) -> &[Ubi] {
         &self.devices
     }
 
     /// The devices of the present members, with their places.
-    pub fn members(&self) -> impl Iterator<Item = (usize, &Ubi<N>)> {
+    pub fn members(&self) -> impl Iterator<Item = (usize, &Ubi)> {
         self.places.iter().copied().zip(&self.devices)
     }
 

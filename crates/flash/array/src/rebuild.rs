@@ -23,14 +23,14 @@ use crate::executor::Execution;
 use crate::history::judge;
 use crate::identity::{MemberIdentity, Redundancy};
 use crate::membership::{Absent, Present};
-use crate::open::{Array, Extra, Slot, open, share_of_array};
+use crate::open::{Array, Extra, Slot, boxed, open, share_of_array};
 use crate::resolve::LostShare;
 use crate::virtual_volume::Mended;
 
 /// A device that takes the place of a member.
-pub struct NewMember<'a, N> {
+pub struct NewMember<'a> {
     /// The device. Its content is lost, unless it is an interrupted rebuild.
-    pub device: N,
+    pub device: Box<dyn Nand>,
     /// The place of the member, from 0.
     pub place: usize,
     /// Image sequence number of its blocks, unique to this image; not 0.
@@ -51,13 +51,13 @@ pub struct Rebuilt {
 /// Opens an array with parity for writing, with a new device in the place of one member. `devices` are the other
 /// members, in their order. The device is formatted, unless it holds an interrupted rebuild that can be resumed.
 /// [`Array::rebuild`] does the rest.
-pub fn with_new_member<N: Nand + 'static>(
-    devices: Vec<N>,
-    new: NewMember<'_, N>,
+pub fn with_new_member(
+    devices: Vec<impl Nand + 'static>,
+    new: NewMember<'_>,
     execution: Execution,
-) -> Result<Array<N>, ArrayError> {
+) -> Result<Array, ArrayError> {
     let options = AttachOptions::linux(Access::ReadWrite);
-    open(devices, Extra::Rebuild(new), options, execution).map_err(|error| match error {
+    open(boxed(devices), Extra::Rebuild(new), options, execution).map_err(|error| match error {
         ArrayError::Missing {
             label,
             redundancy: Redundancy::None,
@@ -86,7 +86,7 @@ pub enum RebuildStep {
     Idle,
 }
 
-impl<N: Nand + 'static> Array<N> {
+impl Array {
     /// Restores all shares that the new member lacks, and makes it a member. Calls `progress` for every LEB.
     pub fn rebuild(&self, progress: &mut dyn FnMut(Leb)) -> Result<Rebuilt, ArrayError> {
         loop {
@@ -144,7 +144,7 @@ impl<N: Nand + 'static> Array<N> {
 }
 
 /// Whether a device holds an unfinished rebuild of the member at this place.
-pub(crate) fn is_of_rebuild<N: Nand>(device: &mut N, place: usize) -> bool {
+pub(crate) fn is_of_rebuild(device: &mut dyn Nand, place: usize) -> bool {
     let names = names_of(device).unwrap_or_default();
     let mut unfinished = names.iter().filter_map(|name| MemberIdentity::of_rebuild(name));
     unfinished.any(|identity| index(identity.index) == place)
@@ -152,7 +152,7 @@ pub(crate) fn is_of_rebuild<N: Nand>(device: &mut N, place: usize) -> bool {
 
 /// Whether a device may have been the member of the array at this place. One that is unreadable may: damage of the volume
 /// table alone hides a whole member.
-pub(crate) fn may_be_former_member<N: Nand>(device: &mut N, of: &MemberIdentity, place: usize) -> bool {
+pub(crate) fn may_be_former_member(device: &mut dyn Nand, of: &MemberIdentity, place: usize) -> bool {
     match names_of(device) {
         Ok(names) => names_member(&names, of, place),
         Err(AttachError::Blank { .. } | AttachError::NotUbi { .. }) => false,
@@ -168,11 +168,11 @@ fn names_member(names: &[String], of: &MemberIdentity, place: usize) -> bool {
 }
 
 /// Refuses a device that is a member of the array beside those that are `present`, however all were given.
-pub(crate) fn refuse_sound_member<'a, N: Nand>(
-    mut new: NewMember<'a, N>,
-    present: &mut [Present<N>],
+pub(crate) fn refuse_sound_member<'a>(
+    mut new: NewMember<'a>,
+    present: &mut [Present],
     options: AttachOptions,
-) -> Result<NewMember<'a, N>, ArrayError> {
+) -> Result<NewMember<'a>, ArrayError> {
     let (of, place) = (present[0].found.identity.clone(), new.place);
     if !names_of(&mut new.device).is_ok_and(|names| names_member(&names, &of, place)) {
         return Ok(new);
@@ -199,10 +199,13 @@ pub(crate) fn refuse_sound_member<'a, N: Nand>(
 }
 
 /// Names of a device's volumes.
-fn names_of<N: Nand>(device: &mut N) -> Result<Vec<String>, AttachError> {
-    let scanned = ubi::scan(device, AttachOptions::linux(Access::ReadOnly))?;
-    let volumes = scanned.volumes().iter().flatten();
-    Ok(volumes.map(|volume| volume.name.to_string()).collect())
+fn names_of(device: &mut dyn Nand) -> Result<Vec<String>, AttachError> {
+    let volumes = ubi::volume_table(device)?;
+    Ok(volumes
+        .iter()
+        .flatten()
+        .map(|volume| volume.name.to_string())
+        .collect())
 }
 
 /// Refuses a rebuild unless the array has parity and the member at `place` is the absent one.
@@ -231,12 +234,12 @@ pub(crate) fn check_rebuild(
 }
 
 /// Formats a device that will become a member, with `lebs` LEBs. A device that is too small keeps its content.
-pub(crate) fn format_new_member<N: Nand>(
-    new: NewMember<'_, N>,
+pub(crate) fn format_new_member(
+    new: NewMember<'_>,
     identity: &MemberIdentity,
     layout: Layout,
     lebs: u32,
-) -> Result<Ubi<N>, ArrayError> {
+) -> Result<Ubi, ArrayError> {
     let options = FormatOptions {
         layout,
         image_sequence: new.image_sequence,
@@ -267,7 +270,7 @@ pub(crate) fn format_new_member<N: Nand>(
 }
 
 /// A member's shares of all LEBs that other members have mapped.
-pub(crate) fn all_shares<N: Nand>(members: &[Slot<N>], member: usize) -> Result<Vec<LostShare>, ArrayError> {
+pub(crate) fn all_shares(members: &[Slot], member: usize) -> Result<Vec<LostShare>, ArrayError> {
     let mut shares = Vec::new();
     let present = || members.iter().flatten().map(|(volume, _)| volume);
     let lebs = present().map(|volume| volume.geometry().lebs).min().unwrap_or(0);

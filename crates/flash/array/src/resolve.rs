@@ -22,7 +22,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use media::{Leb, Nand, NandError, Peb};
+use media::{Leb, NandError, Peb};
 use ubi::{AttachError, Candidate, Scanned, VolumeId};
 
 use crate::history::{ArrayState, History};
@@ -86,10 +86,10 @@ impl Share {
 type Blocks = Vec<Option<Peb>>;
 
 /// A member whose blocks are compared with those of the others.
-pub(crate) struct Member<'a, N> {
+pub(crate) struct Member<'a> {
     /// Its place in the array.
     pub(crate) place: usize,
-    pub(crate) scanned: &'a mut Scanned<N>,
+    pub(crate) scanned: &'a mut Scanned,
     pub(crate) volume: VolumeId,
     /// An adopted member does not vote: only blocks that match the decision count, and all others are erased before it
     /// belongs to the array again.
@@ -97,8 +97,8 @@ pub(crate) struct Member<'a, N> {
 }
 
 /// Decides every LEB and makes the members choose accordingly. Writes nothing to flash.
-pub(crate) fn resolve<N: Nand>(
-    members: &mut [Member<'_, N>],
+pub(crate) fn resolve(
+    members: &mut [Member<'_>],
     lebs: u32,
     history: &History,
     parity: Parity,
@@ -192,8 +192,8 @@ pub(crate) enum Parity {
 }
 
 /// The blocks of a LEB on the voting members.
-fn voting<'a, N>(
-    members: &'a [Member<'_, N>],
+fn voting<'a>(
+    members: &'a [Member<'_>],
     groups: &'a [Vec<Candidate>],
 ) -> impl Iterator<Item = &'a Vec<Candidate>> {
     let voters = members.iter().zip(groups).filter(|(member, _)| !member.adopted);
@@ -214,8 +214,8 @@ struct Overview {
 
 /// Finds the highest generations and the unsettled LEBs. Keeps only those in memory: there are as many settled LEBs as
 /// blocks, and they are visited one at a time.
-fn look_over<N: Nand>(
-    members: &mut [Member<'_, N>],
+fn look_over(
+    members: &mut [Member<'_>],
     lebs: u32,
     history: &History,
     parity: Parity,
@@ -265,8 +265,8 @@ fn look_over<N: Nand>(
 
 /// Adds the LEBs that a member has a single block of, written as a whole since the array was last closed: a lost share
 /// that was made anew when power went may be torn, and there is no older block in its place.
-fn add_made_anew<N: Nand>(
-    members: &mut [Member<'_, N>],
+fn add_made_anew(
+    members: &mut [Member<'_>],
     lebs: u32,
     history: &History,
     overview: &mut Overview,
@@ -309,8 +309,8 @@ fn is_settled<'a>(groups: impl Iterator<Item = &'a Vec<Candidate>>) -> bool {
 }
 
 /// The newest generation that was in force on all members, and its remaining blocks.
-fn newest_in_force<N: Nand>(
-    members: &mut [Member<'_, N>],
+fn newest_in_force(
+    members: &mut [Member<'_>],
     groups: &[Vec<Candidate>],
     last_generation: u64,
     leb: Leb,
@@ -341,7 +341,7 @@ fn newest_in_force<N: Nand>(
             matches!(share, Share::Missing) && member.scanned.unreadable_headers() == 0
         });
         // On an adopted member, damage cannot be distinguished from a part that was never written.
-        let block = |(member, share): (&Member<'_, N>, &Share)| match share {
+        let block = |(member, share): (&Member<'_>, &Share)| match share {
             Share::Torn(_) if member.adopted => None,
             share => share.peb(),
         };
@@ -374,8 +374,8 @@ fn newest_in_force<N: Nand>(
 /// Finds a member's block of a generation. Wear levelling copies blocks, so there may be several: the latest intact one
 /// counts. With parity, shares are rewritten with an unchanged generation, and a torn one does not count: the erased
 /// pages at its end would be read as data.
-fn share_of<N: Nand>(
-    member: &mut Scanned<N>,
+fn share_of(
+    member: &mut Scanned,
     group: &[Candidate],
     generation: u64,
     parity: Parity,
@@ -436,8 +436,8 @@ enum Evidence {
     MappedOnly,
 }
 
-fn evidence<N: Nand>(
-    members: &mut [Member<'_, N>],
+fn evidence(
+    members: &mut [Member<'_>],
     groups: &[Vec<Candidate>],
     generation: u64,
 ) -> Result<Evidence, NandError> {

@@ -3,7 +3,7 @@
 //! The chips are simulated. In virtual time a result is exact and the same on every machine; in real time each
 //! operation sleeps for its duration, and time is measured by this machine's clock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use array::{Execution, MIN_MEMBERS_WITH_PARITY, MemberIdentity, Proxy, Redundancy};
@@ -140,7 +140,7 @@ impl Cell {
 
     fn hierarchy(
         &self,
-        mut chips: Vec<SimNand>,
+        chips: Vec<SimNand>,
         execution: Execution,
         edge: &dyn Fn(SimNand) -> Chip,
     ) -> Result<Measured> {
@@ -156,10 +156,9 @@ impl Cell {
             label: "bench".to_owned(),
         };
         // Formatting is not measured, so it always runs in virtual time.
-        let blank = chips
-            .iter_mut()
-            .map(|chip| -> Box<dyn Nand + '_> { Box::new(chip) });
-        array::format(blank.collect(), options, &identity, &mut |_, _| {})?;
+        let chips = after(chips, |blank| {
+            Ok(array::format(blank, options, &identity, &mut |_, _| {})?)
+        })?;
         let members = chips.into_iter().map(edge).collect();
         let array = array::attach(members, AttachOptions::linux(Access::ReadWrite), execution)?;
         self.run(array.volume().as_ref(), &array.volume().clock())
@@ -171,35 +170,22 @@ impl Cell {
         execution: Execution,
         edge: &dyn Fn(SimNand) -> Chip,
     ) -> Result<Measured> {
-        let shared: Vec<_> = chips
-            .into_iter()
-            .map(|chip| Arc::new(std::sync::Mutex::new(chip)))
-            .collect();
-        let boxed = shared
-            .iter()
-            .map(|chip| -> Chip { Box::new(Arc::clone(chip)) })
-            .collect();
-        let blank: Chip = Box::new(Proxy::new(boxed, Execution::Inline)?);
-        let options = format_options(&blank)?;
-        let ubi = Ubi::format(blank, options, &mut |_| {})?;
-        ubi.make_volume(NewVolume {
-            id: Some(VolumeId(0)),
-            name: VolumeName::new(b"bench").context("a name")?,
-            kind: VolumeKind::Dynamic,
-            size: SizeInLebs::AllFree,
-            alignment: 1,
-            autoresize: false,
-            skip_check: false,
+        let chips = after(chips, |blank| {
+            let blank = Proxy::new(blank, Execution::Inline)?;
+            let options = format_options(&blank)?;
+            let ubi = Ubi::format(blank, options, &mut |_| {})?;
+            ubi.make_volume(NewVolume {
+                id: Some(VolumeId(0)),
+                name: VolumeName::new(b"bench").context("a name")?,
+                kind: VolumeKind::Dynamic,
+                size: SizeInLebs::AllFree,
+                alignment: 1,
+                autoresize: false,
+                skip_check: false,
+            })?;
+            Ok(())
         })?;
-        drop(ubi);
-        let chips = shared.into_iter().map(|chip| {
-            let chip = Arc::into_inner(chip).context("the formatted device is closed")?;
-            Ok(edge(
-                chip.into_inner()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner),
-            ))
-        });
-        let proxy: Chip = Box::new(Proxy::new(chips.collect::<Result<_>>()?, execution)?);
+        let proxy = Proxy::new(chips.into_iter().map(edge).collect(), execution)?;
         let clock = proxy.clock();
         let ubi = ubi::scan(proxy, AttachOptions::linux(Access::ReadWrite))?.attach()?;
         let volume = ubi.open(VolumeId(0))?;
@@ -261,6 +247,18 @@ pub fn limit_ns(preset: Preset, devices: u32, bytes: u64, cells: Nanos) -> u64 {
     let page = model.timing.transfer_page + cells;
     let pages = bytes.div_ceil(u64::from(model.geometry.page_bytes()));
     pages.div_ceil(u64::from(devices)) * page.0
+}
+
+/// The chips once `work` has used them and closed what it opened.
+fn after(chips: Vec<SimNand>, work: impl FnOnce(Vec<Chip>) -> Result<()>) -> Result<Vec<SimNand>> {
+    let shared: Vec<_> = chips.into_iter().map(|chip| Arc::new(Mutex::new(chip))).collect();
+    let boxed = |chip: &Arc<Mutex<SimNand>>| -> Chip { Box::new(Arc::clone(chip)) };
+    work(shared.iter().map(boxed).collect())?;
+    let chips = shared.into_iter().map(|chip| {
+        let chip = Arc::into_inner(chip).context("the formatted device is closed")?;
+        Ok(chip.into_inner().unwrap_or_else(PoisonError::into_inner))
+    });
+    chips.collect()
 }
 
 /// Options for formatting a chip.

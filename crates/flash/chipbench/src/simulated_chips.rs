@@ -52,7 +52,7 @@ pub struct Mounted {
     pub attach: Nanos,
     /// Time of the mount itself, after the attach.
     pub open: Nanos,
-    array: Array<Chip>,
+    array: Array,
     chips: Vec<SharedChip>,
 }
 
@@ -90,7 +90,7 @@ impl SimulatedChips {
         Ok(chips)
     }
 
-    fn attach(&self) -> Result<Array<Chip>> {
+    fn attach(&self) -> Result<Array> {
         let options = AttachOptions::linux(Access::ReadWrite);
         Ok(array::attach(self.devices(), options, Execution::Inline)?)
     }

@@ -25,7 +25,7 @@ mod volume;
 
 pub use attach::{
     Access, Anomaly, AnomalyKind, AttachError, AttachOptions, AttachedBy, Behind, Candidate, CheckReport,
-    FastmapUse, Holes, Mark, MemberState, Scanned, Seal, VolumeId, check, scan,
+    FastmapUse, Holes, Mark, MemberState, Scanned, Seal, VolumeId, check, scan, volume_table,
 };
 pub use device::{
     DeviceSummary, FormatOptions, LebDamage, NewVolume, PreparedChange, SizeInLebs, Ubi, UbiVolume,

@@ -9,7 +9,7 @@ const RETRIES: u32 = 3;
 /// [`Nand::read`] with retries if the device fails or the data is uncorrectable. Returns the outcome of the last
 /// attempt.
 pub(crate) fn read(
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     peb: Peb,
     offset: u32,
     out: &mut [u8],
@@ -29,7 +29,7 @@ pub(crate) fn read(
 }
 
 /// [`Nand::erase`] with retries if it fails. Returns the outcome of the last attempt.
-pub(crate) fn erase(nand: &mut impl Nand, peb: Peb) -> Result<(), NandError> {
+pub(crate) fn erase(nand: &mut dyn Nand, peb: Peb) -> Result<(), NandError> {
     let mut tried = nand.erase(peb);
     for _ in 0..RETRIES {
         if tried.as_ref().map_or_else(NandError::is_power_cut, |()| true) {

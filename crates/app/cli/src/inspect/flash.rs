@@ -178,7 +178,7 @@ fn of_chip(chip: Chip, geometry: Geometry) -> Identity {
     identity
 }
 
-fn list_volumes(identity: &mut Identity, ubi: &Ubi<Chip>) {
+fn list_volumes(identity: &mut Identity, ubi: &Ubi) {
     let volumes = ubi.volumes();
     identity.description = format!("{} of {}", identity.description, counted(volumes.len(), "volume"));
     identity.next = Some("tidegate ubi info FILE".to_owned());

@@ -6,7 +6,7 @@ use media::Nand;
 use nand::Access;
 use serde_json::{Value, json};
 use ubi::format::VolumeKind;
-use ubi::{Anomaly, AttachOptions, CheckReport, Holes, MemberState};
+use ubi::{Anomaly, CheckReport, Holes, MemberState};
 
 use super::chip::{Chip, ChipArguments, bar, truncated};
 use crate::Finding;
@@ -84,9 +84,8 @@ fn text(anomaly: &Anomaly, at: u64) -> String {
 /// The finding that an image has fewer blocks than its volumes reserve: blocks at its end are missing.
 fn lacks_blocks(chip: &mut Chip) -> Option<String> {
     let blocks = chip.geometry().blocks();
-    let scanned = ubi::scan(chip, AttachOptions::linux(ubi::Access::ReadOnly)).ok()?;
-    let reserved: u64 = scanned
-        .volumes()
+    let volumes = ubi::volume_table(chip).ok()?;
+    let reserved: u64 = volumes
         .iter()
         .flatten()
         .map(|volume| u64::from(volume.reserved_pebs))

@@ -113,7 +113,7 @@ impl ChipArguments {
     }
 
     /// Opens and attaches the chip.
-    pub fn attach(&self, access: ubi::Access) -> Result<Ubi<Chip>> {
+    pub fn attach(&self, access: ubi::Access) -> Result<Ubi> {
         let chip = self.open(match access {
             ubi::Access::ReadOnly => Access::ReadOnly,
             ubi::Access::ReadWrite => Access::ReadWrite,
@@ -149,7 +149,7 @@ impl ChipArguments {
 
     /// Refuses to attach one member of an array for writing: the attach by itself already erases the old copies that the
     /// array may roll back to.
-    fn refuse_member(&self, scanned: &Scanned<Chip>) -> Result<()> {
+    fn refuse_member(&self, scanned: &Scanned) -> Result<()> {
         let mut names = scanned
             .volumes()
             .iter()
@@ -309,7 +309,7 @@ pub fn geometry(page: u32, block: u32, subpage: u32, oob: u32) -> Result<NandGeo
 }
 
 /// Finds a volume by name, then by number.
-pub fn find_volume(ubi: &Ubi<Chip>, image: &Path, text: &str) -> Result<VolumeId> {
+pub fn find_volume(ubi: &Ubi, image: &Path, text: &str) -> Result<VolumeId> {
     let by_number = || {
         let number = text.parse().ok().map(VolumeId)?;
         ubi.volumes()
@@ -340,7 +340,7 @@ pub fn bar(total: u64, what: &'static str) -> ProgressBar {
 }
 
 /// Runs all background work and syncs the image.
-pub fn finish(ubi: &Ubi<Chip>) -> Result<()> {
+pub fn finish(ubi: &Ubi) -> Result<()> {
     let summary = ubi.summary();
     let waiting = u64::from(summary.blocks_to_erase) + u64::from(summary.blocks_to_scrub);
     let progress = bar(waiting, "erasing");

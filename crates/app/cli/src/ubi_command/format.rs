@@ -10,7 +10,7 @@ use clap::Args;
 use media::Nand;
 use nand::Access;
 use programs::terminal::WidthArguments;
-use ubi::{AttachOptions, FormatOptions, Layout, Ubi};
+use ubi::{FormatOptions, Layout, Ubi};
 
 use super::chip::{ChipArguments, bar};
 use super::info::{self, InfoArguments};
@@ -167,15 +167,7 @@ fn check_image(file: &mut File, path: &std::path::Path, options: &FormatOptions)
 
 /// Refuses a chip that has volumes.
 pub fn refuse_volumes(chip: &mut super::chip::Chip, image: &std::path::Path) -> Result<()> {
-    let Ok(scanned) = ubi::scan(chip, AttachOptions::linux(ubi::Access::ReadOnly)) else {
-        return Ok(());
-    };
-    let names: Vec<String> = scanned
-        .volumes()
-        .iter()
-        .flatten()
-        .map(|volume| volume.name.to_string())
-        .collect();
+    let names = super::several::volume_names(chip);
     if names.is_empty() {
         return Ok(());
     }

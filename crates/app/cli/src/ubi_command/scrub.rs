@@ -7,7 +7,7 @@ use media::Leb;
 use serde_json::json;
 use ubi::{Access, Ubi, Volume, VolumeError, Work};
 
-use super::chip::{Chip, ChipArguments, bar};
+use super::chip::{ChipArguments, bar};
 use crate::Finding;
 use crate::output::{print_error, print_line};
 use crate::quantity::show_bytes;
@@ -66,7 +66,7 @@ pub fn run(arguments: &ScrubArguments) -> Result<Finding> {
     }
 }
 
-fn scrub_array(array: &Array<Chip>, done: &mut Done) -> Result<()> {
+fn scrub_array(array: &Array, done: &mut Done) -> Result<()> {
     mend(array, done)?;
     if array.rebuilding().is_some() && !array.resolution().update_marker {
         // All shares that can be made are there by now.
@@ -80,7 +80,7 @@ fn scrub_array(array: &Array<Chip>, done: &mut Done) -> Result<()> {
 
 /// Restores from parity the shares that a member can't read. The members settle afterwards, which erases the damaged
 /// copies.
-fn mend(array: &Array<Chip>, done: &mut Done) -> Result<()> {
+fn mend(array: &Array, done: &mut Done) -> Result<()> {
     let volume = array.volume();
     if array.identity().redundancy == Redundancy::None || array.resolution().update_marker {
         return Ok(());
@@ -117,7 +117,7 @@ fn mend(array: &Array<Chip>, done: &mut Done) -> Result<()> {
     Ok(())
 }
 
-fn scrub(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
+fn scrub(ubi: &Ubi, done: &mut Done) -> Result<()> {
     if let Some(reason) = ubi.frozen() {
         bail!("nothing can be moved: {reason}");
     }
@@ -149,7 +149,7 @@ fn scrub(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
     Ok(ubi.settle()?)
 }
 
-fn work(ubi: &Ubi<Chip>, done: &mut Done) -> Result<()> {
+fn work(ubi: &Ubi, done: &mut Done) -> Result<()> {
     let progress = bar(u64::from(ubi.summary().blocks), "moving");
     // The bound of `settle`: each step ends an erase, moves a block once, or gives one up.
     for _ in 0..u64::from(ubi.summary().blocks) * 4 {

@@ -26,7 +26,7 @@ use crate::output::{print_error, print_line};
 use crate::quantity::show_bytes;
 
 /// Attaches an array and prints its state and damage.
-pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
+pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array> {
     let array = open(chips, access)?;
     for line in told(&array, chips) {
         print_error(&line);
@@ -36,7 +36,7 @@ pub fn attach(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip
 
 /// Attaches the rest of an array for a salvage. Chips that can't be opened are told; the missing members are told by
 /// [`missing_told`].
-pub fn attach_rest(chips: &[ChipArguments]) -> Result<Array<Chip>> {
+pub fn attach_rest(chips: &[ChipArguments]) -> Result<Array> {
     refuse_one_file(chips)?;
     let mut open = Vec::with_capacity(chips.len());
     let mut failed = Vec::new();
@@ -64,7 +64,7 @@ pub fn attach_rest(chips: &[ChipArguments]) -> Result<Array<Chip>> {
 }
 
 /// The lines about missing members that parity does not replace.
-pub fn missing_told(array: &Array<Chip>) -> Vec<String> {
+pub fn missing_told(array: &Array) -> Vec<String> {
     let identity = array.identity();
     let missing = array.absent_places();
     if is_replaced(array) {
@@ -82,16 +82,16 @@ pub fn missing_told(array: &Array<Chip>) -> Vec<String> {
 }
 
 /// Whether parity replaces all absent members.
-fn is_replaced(array: &Array<Chip>) -> bool {
+fn is_replaced(array: &Array) -> bool {
     array.identity().redundancy == Redundancy::Parity && array.absent_places().len() <= 1
 }
 
-fn open(chips: &[ChipArguments], access: ubi::Access) -> Result<Array<Chip>> {
+fn open(chips: &[ChipArguments], access: ubi::Access) -> Result<Array> {
     adopt(chips, &[], access)
 }
 
 /// Attaches an array and readmits the members in `adopted`, which it would refuse.
-pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> Result<Array<Chip>> {
+pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> Result<Array> {
     for place in adopted {
         check_place(media::index(*place), chips)?;
     }
@@ -114,7 +114,7 @@ pub fn adopt(chips: &[ChipArguments], adopted: &[u32], access: ubi::Access) -> R
 
 /// Runs `work` on an array that is open for writing, and closes it whether the work succeeds or not: until then Linux
 /// refuses the members.
-pub fn closing<T>(array: &Array<Chip>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn closing<T>(array: &Array, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = work();
     let closed = array.close();
     // An array that can't be closed has a reason, which is the work's.
@@ -152,7 +152,7 @@ fn check_place(place: usize, chips: &[ChipArguments]) -> Result<()> {
 }
 
 /// Opens an array with parity for writing, and has the chip at `place` become its member there. Damage of the others is told.
-pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Result<Array<Chip>> {
+pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Result<Array> {
     check_place(place, chips)?;
     refuse_one_file(chips)?;
     // --force is about the chip's volumes. It must not take the redundancy from an array that has all of its members.
@@ -171,7 +171,7 @@ pub fn with_new_member(chips: &[ChipArguments], place: usize, force: bool) -> Re
     let device = open.remove(place);
     let formatting = bar(u64::from(device.geometry().blocks()), "formatting");
     let new = NewMember {
-        device,
+        device: Box::new(device),
         place,
         image_sequence: super::format::random(),
         progress: &mut |_| formatting.inc(1),
@@ -220,19 +220,14 @@ fn refuse_volumes_but_of_rebuild(open: &mut [Chip], place: usize, chip: &ChipArg
 }
 
 /// Names of a chip's volumes; none if it can't be attached.
-fn volume_names(device: &mut Chip) -> Vec<String> {
-    let options = AttachOptions::linux(ubi::Access::ReadOnly);
-    ubi::scan(device, options).map_or_else(
-        |_| Vec::new(),
-        |scanned| {
-            let volumes = scanned.volumes().iter().flatten();
-            volumes.map(|volume| volume.name.to_string()).collect()
-        },
-    )
+pub fn volume_names(device: &mut Chip) -> Vec<String> {
+    let volumes = ubi::volume_table(device).unwrap_or_default();
+    let names = volumes.iter().flatten().map(|volume| volume.name.to_string());
+    names.collect()
 }
 
 /// The LEBs of which a rebuild could not make the share.
-pub fn incomplete(array: &Array<Chip>, rebuilt: &Rebuilt) -> String {
+pub fn incomplete(array: &Array, rebuilt: &Rebuilt) -> String {
     let mut named: Vec<String> = rebuilt
         .incomplete
         .iter()
@@ -297,7 +292,7 @@ fn is_there(error: &anyhow::Error) -> bool {
 }
 
 /// The image of the member at an index of the array.
-pub fn name_of(array: &Array<Chip>, chips: &[ChipArguments], place: usize) -> String {
+pub fn name_of(array: &Array, chips: &[ChipArguments], place: usize) -> String {
     let members = usize::try_from(array.identity().members).unwrap_or(usize::MAX);
     let given = match array.absent() {
         Some(absent) if chips.len() < members && place == absent.place => None,
@@ -383,7 +378,7 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
     let (identity, geometry) = (array.identity(), array.volume().geometry());
     let resolution = array.resolution();
     if arguments.json {
-        let member = |device: &ubi::Ubi<Chip>| info::as_json(&device.summary(), &device.volumes());
+        let member = |device: &ubi::Ubi| info::as_json(&device.summary(), &device.volumes());
         let document = json!({
             "array": format!("{:032x}", identity.array),
             "label": identity.label,
@@ -444,7 +439,7 @@ pub fn info(arguments: &info::InfoArguments, chips: &[ChipArguments]) -> Result<
 }
 
 /// State, epoch and damage of an array for the statistics of a mount.
-pub fn statistics(array: &Array<Chip>) -> Value {
+pub fn statistics(array: &Array) -> Value {
     let resolution = array.resolution();
     json!({
         "state": state_name(resolution.state),
@@ -459,7 +454,7 @@ pub fn statistics(array: &Array<Chip>) -> Value {
 }
 
 /// The member that is being rebuilt, and how many LEBs it lacks its share of.
-fn rebuild(array: &Array<Chip>) -> Value {
+fn rebuild(array: &Array) -> Value {
     array.rebuilding().map_or(
         Value::Null,
         |member| json!({ "member": member, "lebs_left": array.lebs_to_rebuild().len() }),
@@ -467,7 +462,7 @@ fn rebuild(array: &Array<Chip>) -> Value {
 }
 
 /// The index of the absent member of a parity array and the reason, or null.
-fn absent(array: &Array<Chip>) -> Value {
+fn absent(array: &Array) -> Value {
     array.absent().map_or(
         Value::Null,
         |absent| json!({ "member": absent.place, "why": absent.why }),
@@ -475,7 +470,7 @@ fn absent(array: &Array<Chip>) -> Value {
 }
 
 /// Page size of the members, bytes.
-fn page_bytes(array: &Array<Chip>) -> u32 {
+fn page_bytes(array: &Array) -> u32 {
     let geometry = array.volume().geometry();
     match array.identity().redundancy {
         Redundancy::None => geometry.min_io_bytes,
@@ -503,7 +498,7 @@ fn state(resolution: &Resolution) -> Option<String> {
 }
 
 /// Notes to print: the absent member, damage, and operations that a power cut interrupted.
-fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
+fn told(array: &Array, chips: &[ChipArguments]) -> Vec<String> {
     let absent = array.absent().map(|absent| {
         format!(
             "{}: member {} is absent ({}); the array works by its parity and survives no further loss. Make a new member: \
@@ -520,7 +515,7 @@ fn told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
 }
 
 /// The member whose rebuild did not end.
-fn rebuilding(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
+fn rebuilding(array: &Array, chips: &[ChipArguments]) -> Option<String> {
     array.rebuilding().map(|place| {
         format!(
             "{}: the rebuild of member {place} did not end: it lacks its share of {} LEBs, and the array survives no further loss. \
@@ -532,7 +527,7 @@ fn rebuilding(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
 }
 
 /// Damage, and the operations that a power cut interrupted.
-fn damage_told(array: &Array<Chip>, chips: &[ChipArguments]) -> Vec<String> {
+fn damage_told(array: &Array, chips: &[ChipArguments]) -> Vec<String> {
     let resolution = array.resolution();
     let name = |member: &usize| name_of(array, chips, *member);
     let moved = resolution.moved.iter().map(|member| {
@@ -570,7 +565,7 @@ fn interrupted(resolution: &Resolution) -> Option<String> {
 }
 
 /// Describes the shares lost to damage and the remedy.
-fn lost(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
+fn lost(array: &Array, chips: &[ChipArguments]) -> Option<String> {
     let shares = &array.resolution().lost_shares;
     if shares.is_empty() {
         return None;
@@ -590,7 +585,7 @@ fn lost(array: &Array<Chip>, chips: &[ChipArguments]) -> Option<String> {
 }
 
 /// Tells which of the LEBs with these lost shares parity restores.
-fn by_parity(shares: &[LostShare], array: &Array<Chip>) -> String {
+fn by_parity(shares: &[LostShare], array: &Array) -> String {
     let lost = array.volume().lost_shares();
     let lebs: BTreeSet<Leb> = shares.iter().map(|share| share.leb).collect();
     let absent = usize::from(array.absent().is_some());
@@ -615,7 +610,7 @@ fn by_parity(shares: &[LostShare], array: &Array<Chip>) -> String {
 }
 
 /// Names the first [`LOST_SHOWN`] lost shares.
-pub fn name_shares(shares: &[LostShare], array: &Array<Chip>, chips: &[ChipArguments]) -> String {
+pub fn name_shares(shares: &[LostShare], array: &Array, chips: &[ChipArguments]) -> String {
     let name = |share: &LostShare| format!("{} on {}", share.leb, name_of(array, chips, share.member));
     let mut named: Vec<String> = shares.iter().take(LOST_SHOWN).map(name).collect();
     if let Some(more) = shares.len().checked_sub(LOST_SHOWN).filter(|more| *more > 0) {
@@ -690,7 +685,7 @@ pub fn dump(arguments: &DumpArguments, chips: &[ChipArguments]) -> Result<()> {
     Ok(())
 }
 
-fn check_name(array: &Array<Chip>, name: &str) -> Result<()> {
+fn check_name(array: &Array, name: &str) -> Result<()> {
     let label = &array.identity().label;
     if name == label || name == "0" {
         return Ok(());
@@ -728,7 +723,7 @@ pub fn update(arguments: &UpdateArguments, chips: &[ChipArguments]) -> Result<()
 /// Replaces the content of the volume. Returns the bytes written.
 fn replace_content(
     arguments: &UpdateArguments,
-    array: &Array<Chip>,
+    array: &Array,
     mut content: Box<dyn Read>,
     bytes: Option<u64>,
 ) -> Result<u64> {

@@ -7,7 +7,7 @@ use ubi::format::VolumeKind;
 use ubi::format::volume_table::VolumeName;
 use ubi::{Access, NewVolume, SizeInLebs, Ubi, VolumeId, VolumeSummary};
 
-use super::chip::{Chip, ChipArguments, find_volume, finish};
+use super::chip::{ChipArguments, find_volume, finish};
 use super::info::volume_json;
 use crate::output::print_line;
 use crate::quantity::parse_bytes;
@@ -161,7 +161,7 @@ pub fn make(arguments: &MakeArguments) -> Result<()> {
     print_made(&ubi, id, arguments.json)
 }
 
-fn print_made(ubi: &Ubi<Chip>, id: VolumeId, as_json: bool) -> Result<()> {
+fn print_made(ubi: &Ubi, id: VolumeId, as_json: bool) -> Result<()> {
     if let Some(volume) = summary_of(ubi, id) {
         print_line(&match as_json {
             true => volume_json(&volume).to_string(),
@@ -175,7 +175,7 @@ fn print_made(ubi: &Ubi<Chip>, id: VolumeId, as_json: bool) -> Result<()> {
 }
 
 /// The summary of one volume.
-pub fn summary_of(ubi: &Ubi<Chip>, id: VolumeId) -> Option<VolumeSummary> {
+pub fn summary_of(ubi: &Ubi, id: VolumeId) -> Option<VolumeSummary> {
     ubi.volumes().into_iter().find(|volume| volume.id == id)
 }
 

@@ -177,7 +177,6 @@ mod tests {
     use ubifs::{NewFile, OpenOptions};
 
     use super::*;
-    use crate::ubi_command::chip::Chip;
 
     /// A chip whose host loses the writes since the last sync, and reports it once.
     #[derive(Clone)]
@@ -236,13 +235,13 @@ mod tests {
     }
 
     /// A file system in memory, and its device.
-    fn file_system() -> (Writer, Ubi<Chip>) {
+    fn file_system() -> (Writer, Ubi) {
         let (writer, device, _) = file_system_of_a_losing_host();
         (writer, device)
     }
 
     /// As [`file_system`], with a switch that makes the host lose its writes.
-    fn file_system_of_a_losing_host() -> (Writer, Ubi<Chip>, Arc<AtomicBool>) {
+    fn file_system_of_a_losing_host() -> (Writer, Ubi, Arc<AtomicBool>) {
         let geometry = NandGeometry::new(512, 32, 72).expect("a geometry");
         let chip = SimNand::new("chip", ChipModel::new(geometry), FaultModel::none());
         let losing = Losing {

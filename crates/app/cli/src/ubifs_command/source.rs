@@ -22,7 +22,7 @@ use ubifs::{ImageVolume, MasterKey, OpenError, OpenOptions, RescuedVolume, Ubifs
 use super::salvage;
 use crate::output::print_error;
 use crate::quantity::parse_bytes;
-use crate::ubi_command::chip::{Chip, ChipArguments, find_volume, finish, guessed_image};
+use crate::ubi_command::chip::{ChipArguments, find_volume, finish, guessed_image};
 use crate::ubi_command::several;
 
 /// Selects the file system.
@@ -94,13 +94,13 @@ impl KeyFile {
 /// The devices below a volume, which have their own background work.
 pub enum Devices {
     /// A chip.
-    One(Ubi<Chip>),
+    One(Ubi),
     /// An array.
-    Several(Box<Array<Chip>>),
+    Several(Box<Array>),
 }
 
 impl Devices {
-    fn all(&self) -> &[Ubi<Chip>] {
+    fn all(&self) -> &[Ubi] {
         match self {
             Self::One(device) => std::slice::from_ref(device),
             Self::Several(array) => array.devices(),
@@ -110,7 +110,7 @@ impl Devices {
     /// Erases, scrubs and levels wear, up to `steps` operations on each device. All devices work in parallel, because a
     /// writer to all of them waits for the slowest.
     pub fn work(&self, steps: u32) -> Result<()> {
-        let work = |device: &Ubi<Chip>| {
+        let work = |device: &Ubi| {
             for _ in 0..steps {
                 if device.work()? == Work::Idle {
                     break;
@@ -372,13 +372,13 @@ impl SourceArguments {
 }
 
 /// The volume of an array with its devices.
-fn whole(array: Array<Chip>) -> (Arc<dyn Volume>, Option<Devices>) {
+fn whole(array: Array) -> (Arc<dyn Volume>, Option<Devices>) {
     let volume: Arc<dyn Volume> = array.volume().clone();
     (volume, Some(Devices::Several(Box::new(array))))
 }
 
 /// Whether a volume is a member of an array.
-fn is_member(ubi: &Ubi<Chip>, id: VolumeId) -> bool {
+fn is_member(ubi: &Ubi, id: VolumeId) -> bool {
     let volumes = ubi.volumes();
     let volume = volumes.iter().find(|volume| volume.id == id);
     volume.is_some_and(|volume| volume.record.name.to_string().parse::<MemberIdentity>().is_ok())
@@ -415,7 +415,7 @@ pub fn open_file_system(volume: Arc<dyn Volume>, options: OpenOptions) -> Result
 }
 
 /// Finds the volume with this name or number; without one, the only volume.
-pub fn choose_volume(ubi: &Ubi<Chip>, image: &Path, volume: Option<&str>) -> Result<VolumeId> {
+pub fn choose_volume(ubi: &Ubi, image: &Path, volume: Option<&str>) -> Result<VolumeId> {
     if let Some(text) = volume {
         return find_volume(ubi, image, text);
     }

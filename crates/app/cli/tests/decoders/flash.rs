@@ -326,7 +326,7 @@ fn array_with_parity() -> Decoder<'static> {
         opened.settle().expect("nothing fails");
     }
     let own = BLOCK_BYTES * usize::try_from(BLOCKS).expect("few");
-    let use_all = |opened: &array::Array<Chip>| {
+    let use_all = |opened: &array::Array| {
         let volume = opened.volume();
         for leb in (0..volume.geometry().lebs.min(12)).map(Leb) {
             let mut page = vec![0; 1024];
@@ -360,7 +360,7 @@ fn array_with_parity() -> Decoder<'static> {
             }
             // The third member's content as that of an interrupted rebuild.
             let new = array::NewMember {
-                device: present(2..MEMBERS).remove(0),
+                device: Box::new(present(2..MEMBERS).remove(0)),
                 place: 2,
                 image_sequence: 9,
                 progress: &mut |_| {},

@@ -7,7 +7,7 @@ use media::Leb;
 use testkit::prng::Prng;
 use ubi::{Volume, VolumeError};
 
-use crate::support::{Chip, PAGE};
+use crate::support::PAGE;
 
 /// LEBs that the workload uses.
 pub const LEBS: u32 = 12;
@@ -40,7 +40,7 @@ pub fn content(prng: &mut Prng, bytes: usize) -> Vec<u8> {
 }
 
 /// Runs the workload until it is done or power is cut.
-pub fn used(array: &Array<Chip>, model: &mut Model, prng: &mut Prng, steps: u64) {
+pub fn used(array: &Array, model: &mut Model, prng: &mut Prng, steps: u64) {
     let volume = array.volume();
     let row = usize::try_from(volume.geometry().min_io_bytes).expect("small");
     for _ in 0..steps {
@@ -94,7 +94,7 @@ fn padded(bytes: Option<&Vec<u8>>, len: usize) -> Vec<u8> {
 }
 
 /// Checks that everything acknowledged is there.
-pub fn holds(array: &Array<Chip>, model: &Model, what: &str) {
+pub fn holds(array: &Array, model: &Model, what: &str) {
     let len = ROWS * row_bytes(usize::try_from(array.identity().members).expect("few"));
     for leb in 0..LEBS {
         let acknowledged = model.lebs.get(&leb);
@@ -129,7 +129,7 @@ pub fn holds(array: &Array<Chip>, model: &Model, what: &str) {
 }
 
 /// Settles the interrupted operation as a file system's recovery does: replaces the LEB.
-pub fn settle(array: &Array<Chip>, model: &mut Model, prng: &mut Prng) {
+pub fn settle(array: &Array, model: &mut Model, prng: &mut Prng) {
     let Some((leb, _)) = model.under_way.take() else {
         return;
     };

@@ -7,7 +7,7 @@ use media::Leb;
 use nand::{CutPoint, CutTime, PowerCut, PowerSupply, SimNand};
 use ubi::{Access, AttachOptions, Volume, VolumeError, VolumeId};
 
-fn adopt(chips: &[Chip], members: &[u32], access: Access) -> Result<Array<Chip>, ArrayError> {
+fn adopt(chips: &[Chip], members: &[u32], access: Access) -> Result<Array, ArrayError> {
     array::adopt(
         chips.to_vec(),
         members,
@@ -52,7 +52,7 @@ fn used_on(chips: &[SimNand], closed: bool) -> Vec<SimNand> {
 }
 
 /// Checks that LEBs 3 and 7 lost the share of a member, LEB 4 is whole, and 5 is not mapped.
-fn holds_the_rest(array: &Array<Chip>, members: usize, adopted: usize, what: &str) {
+fn holds_the_rest(array: &Array, members: usize, adopted: usize, what: &str) {
     let volume = array.volume();
     let lost = |leb| LostShare {
         leb: Leb(leb),

@@ -24,7 +24,7 @@ fn pages(prng: &mut Prng, most: u64) -> Vec<u8> {
 }
 
 /// Fills an array, changes, unmaps and writes LEBs. Stops at a power cut.
-fn used(array: &Array<Chip>, prng: &mut Prng, steps: u32, lazily: bool) {
+fn used(array: &Array, prng: &mut Prng, steps: u32, lazily: bool) {
     let volume = array.volume();
     let pages_of_leb = u64::from(volume.geometry().leb_bytes) / 512;
     for _ in 0..steps {
@@ -42,7 +42,7 @@ fn used(array: &Array<Chip>, prng: &mut Prng, steps: u32, lazily: bool) {
 }
 
 /// The content of an undamaged array.
-fn contents(array: &Array<Chip>) -> Contents {
+fn contents(array: &Array) -> Contents {
     let volume = array.volume();
     let read = |leb| {
         let mut bytes = vec![0; usize::try_from(volume.geometry().leb_bytes).expect("small")];
@@ -56,7 +56,7 @@ fn contents(array: &Array<Chip>) -> Contents {
 }
 
 /// The pages that are unreadable without any damage.
-fn torn_pages(array: &Array<Chip>) -> BTreeSet<(u32, usize)> {
+fn torn_pages(array: &Array) -> BTreeSet<(u32, usize)> {
     let volume = array.volume();
     let pages = usize::try_from(volume.geometry().leb_bytes).expect("small") / PAGE;
     let all = (0..LEBS).flat_map(|leb| (0..pages).map(move |page| (leb, page)));
@@ -224,7 +224,7 @@ impl Judge {
             .map(|(leb, _)| leb)
     }
 
-    fn hold_pair(&self, array: &Array<Chip>, pair: [Damage; 2], what: &str) {
+    fn hold_pair(&self, array: &Array, pair: [Damage; 2], what: &str) {
         let members = self.healthy.len();
         for (leb, expected) in &self.expected {
             let mapped = array.volume().is_mapped(Leb(*leb)).expect("in range");
@@ -287,7 +287,7 @@ impl Judge {
 
     fn compare(
         &self,
-        array: &Array<Chip>,
+        array: &Array,
         member: usize,
         damaged: Option<(u32, bool, u32)>,
         rolled_back: bool,
@@ -565,7 +565,7 @@ fn a_torn_first_change_is_not_taken_where_a_header_of_the_empty_leb_is_damaged()
 }
 
 /// A member's current block of a LEB.
-fn block_of(array: &Array<Chip>, member: usize, leb: Leb) -> Peb {
+fn block_of(array: &Array, member: usize, leb: Leb) -> Peb {
     let mapping = array.devices()[member].mapping(ubi::VolumeId(0));
     mapping[usize::try_from(leb.0).expect("few")].expect("mapped")
 }

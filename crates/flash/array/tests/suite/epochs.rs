@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::{BLOCKS, Chip, PAGE, VID_PAGE, array_of, on_supply, open, read, taken, try_open};
+use crate::support::{BLOCKS, PAGE, VID_PAGE, array_of, on_supply, open, read, taken, try_open};
 use array::{Array, ArrayError, ArrayState, LostShare};
 use media::{Leb, Nand, Page, Peb};
 use nand::{CutPoint, CutTime, PowerCut, PowerSupply, SimNand};
@@ -28,7 +28,7 @@ fn with_content(chips: &[SimNand], byte: u8, closed: bool) -> Vec<SimNand> {
     taken(&chips)
 }
 
-fn member_alone(chip: &SimNand, access: Access) -> Result<Ubi<Chip>, AttachError> {
+fn member_alone(chip: &SimNand, access: Access) -> Result<Ubi, AttachError> {
     let chip = Arc::new(Mutex::new(chip.clone()));
     ubi::scan(chip, AttachOptions::linux(access)).and_then(ubi::Scanned::attach)
 }
@@ -198,7 +198,7 @@ fn opened_and_closed(chips: &[SimNand], filled: bool, cut: u64, way: CutPoint) -
     let ended = work();
     assert!(ended.is_ok() || supply.is_off(), "{what}: {ended:?}");
     supply.power_on();
-    let check = |array: &Array<Chip>| {
+    let check = |array: &Array| {
         assert_eq!(
             array.resolution().lost_shares,
             [],

@@ -32,7 +32,7 @@ fn formatted(members: usize, redundancy: Redundancy) -> Vec<HostedChip> {
     chips
 }
 
-fn open(chips: &[HostedChip]) -> Result<Array<HostedChip>, array::ArrayError> {
+fn open(chips: &[HostedChip]) -> Result<Array, array::ArrayError> {
     let options = AttachOptions::linux(Access::ReadWrite);
     attach(chips.to_vec(), options, Execution::Inline)
 }
@@ -41,7 +41,7 @@ fn open(chips: &[HostedChip]) -> Result<Array<HostedChip>, array::ArrayError> {
 type Model = BTreeMap<u32, Vec<u8>>;
 
 /// Runs some operations. Some of them are followed by a sync.
-fn used(array: &Array<HostedChip>, written: &mut Model, synced: &mut Model, prng: &mut Prng, steps: u64) {
+fn used(array: &Array, written: &mut Model, synced: &mut Model, prng: &mut Prng, steps: u64) {
     let volume = array.volume();
     let row = usize::try_from(volume.geometry().min_io_bytes).expect("small");
     for _ in 0..steps {
@@ -97,7 +97,7 @@ fn crashed(chips: &[HostedChip], prng: &mut Prng) -> Vec<HostedChip> {
     crashed.collect()
 }
 
-fn holds(array: &Array<HostedChip>, synced: &Model, what: &str) {
+fn holds(array: &Array, synced: &Model, what: &str) {
     for (leb, expected) in synced {
         let mut found = vec![0; expected.len()];
         let read = array.volume().read(Leb(*leb), 0, &mut found);
@@ -107,7 +107,7 @@ fn holds(array: &Array<HostedChip>, synced: &Model, what: &str) {
 }
 
 /// As a file system that recovers: what was written after the sync is given up.
-fn recover(array: &Array<HostedChip>, written: &mut Model, synced: &Model) {
+fn recover(array: &Array, written: &mut Model, synced: &Model) {
     for leb in (0..LEBS).filter(|leb| !synced.contains_key(leb)) {
         array.volume().unmap(Leb(leb)).expect("nothing fails");
     }
@@ -226,10 +226,10 @@ fn blank(place: usize) -> HostedChip {
     HostedChip::new(SimNand::new(&format!("chip{place}"), model, FaultModel::none()))
 }
 
-fn rebuilding(chips: &[HostedChip], place: usize) -> Result<Array<HostedChip>, array::ArrayError> {
+fn rebuilding(chips: &[HostedChip], place: usize) -> Result<Array, array::ArrayError> {
     let mut others = chips.to_vec();
     let new = NewMember {
-        device: others.remove(place),
+        device: Box::new(others.remove(place)),
         place,
         image_sequence: 7,
         progress: &mut |_| {},

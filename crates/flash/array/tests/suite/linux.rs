@@ -33,7 +33,7 @@ fn chips(members: u32, supply: &PowerSupply) -> Vec<Chip> {
     (0..members).map(chip).collect()
 }
 
-fn open(chips: &[Chip]) -> Array<Chip> {
+fn open(chips: &[Chip]) -> Array {
     attach(
         chips.to_vec(),
         AttachOptions::linux(Access::ReadWrite),
@@ -43,7 +43,7 @@ fn open(chips: &[Chip]) -> Array<Chip> {
 }
 
 /// Writes, changes and unmaps LEBs until power is cut.
-fn load(array: &Array<Chip>, prng: &mut Prng) -> Result<(), ubi::VolumeError> {
+fn load(array: &Array, prng: &mut Prng) -> Result<(), ubi::VolumeError> {
     let volume = array.volume();
     let leb_pages = u64::from(volume.geometry().leb_bytes) / 2048;
     for _ in 0..400 {

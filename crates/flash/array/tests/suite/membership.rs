@@ -39,7 +39,7 @@ fn array_of(prefix: &str, id: u128, members: usize) -> Vec<Chip> {
     chips
 }
 
-fn open(chips: &[Chip]) -> Result<Array<Chip>, ArrayError> {
+fn open(chips: &[Chip]) -> Result<Array, ArrayError> {
     attach(
         chips.to_vec(),
         AttachOptions::linux(Access::ReadWrite),

@@ -41,11 +41,11 @@ fn rebuild(
     place: usize,
     new: Chip,
     progress: &mut dyn FnMut(Leb),
-) -> Result<Array<Chip>, ArrayError> {
+) -> Result<Array, ArrayError> {
     let mut others = chips.to_vec();
     others.remove(place);
     let new = NewMember {
-        device: new,
+        device: Box::new(new),
         place,
         image_sequence: 7,
         progress: &mut |_| {},
@@ -468,7 +468,7 @@ fn a_member_is_not_formatted_because_a_device_too_many_is_given() {
             let blank = on_supply(&blank_chips(members + 1)[members..], &supply).remove(0);
             given.insert(among_others, blank);
             let new = NewMember {
-                device: Arc::clone(&chips[place]),
+                device: Box::new(Arc::clone(&chips[place])),
                 place,
                 image_sequence: 7,
                 progress: &mut |_| {},
@@ -513,7 +513,7 @@ fn a_stale_member_is_not_formatted_while_others_lack_what_it_may_have() {
     mixed[1] = on_supply(&blank_chips(2), &supply).remove(1);
     let others = [Arc::clone(&mixed[0]), Arc::clone(&mixed[2])];
     let new = NewMember {
-        device: Arc::clone(&mixed[1]),
+        device: Box::new(Arc::clone(&mixed[1])),
         place: 1,
         image_sequence: 7,
         progress: &mut |_| {},

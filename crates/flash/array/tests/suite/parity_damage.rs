@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::{
-    BITS, BLOCKS, Chip, PAGE, PAGES, VID_PAGE, formatted, on_supply, open, taken, try_open,
-};
+use crate::support::{BITS, BLOCKS, PAGE, PAGES, VID_PAGE, formatted, on_supply, open, taken, try_open};
 use array::{Array, ArrayError, Redundancy};
 use media::{Leb, Page, Peb};
 use nand::{CutPoint, CutTime, PowerCut, PowerSupply, SimNand};
@@ -16,7 +14,7 @@ use ubi::{Access, Volume, VolumeError, VolumeId};
 /// LEBs that the workload uses.
 const LEBS: u32 = 16;
 
-fn used(array: &Array<Chip>, prng: &mut Prng, steps: u32) {
+fn used(array: &Array, prng: &mut Prng, steps: u32) {
     let volume = array.volume();
     let row = volume.geometry().min_io_bytes;
     let rows_of_leb = volume.geometry().leb_bytes / row;
@@ -79,7 +77,7 @@ fn left(members: usize, seed: u64) -> (Vec<SimNand>, Vec<SimNand>) {
 /// The pages of an array, `None` if unreadable.
 type Pages = BTreeMap<(u32, u32), Option<Vec<u8>>>;
 
-fn pages(array: &Array<Chip>) -> Pages {
+fn pages(array: &Array) -> Pages {
     let volume = array.volume();
     let pages = volume.geometry().leb_bytes / 512;
     let all = (0..LEBS).flat_map(|leb| (0..pages).map(move |page| (leb, page)));

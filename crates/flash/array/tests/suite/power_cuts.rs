@@ -193,7 +193,7 @@ fn open_virtual(chips: Vec<Chip>, options: AttachOptions) -> Result<Opened, Stri
     Ok(Opened {
         volume,
         work: Box::new(move || {
-            let step = |device: &Ubi<Chip>| device.work().map(|_| ()).map_err(|error| error.to_string());
+            let step = |device: &Ubi| device.work().map(|_| ()).map_err(|error| error.to_string());
             array.devices().iter().try_for_each(step)
         }),
     })

@@ -60,7 +60,7 @@ fn formatted_with(redundancy: Redundancy, preset: Preset, members: u32, blocks: 
     chips
 }
 
-fn open(chips: &[Chip]) -> Array<Chip> {
+fn open(chips: &[Chip]) -> Array {
     attach(
         chips.to_vec(),
         AttachOptions::linux(Access::ReadWrite),
@@ -302,7 +302,7 @@ fn virtual_time_does_not_depend_on_threads() {
 }
 
 /// Writes or reads at least 16 MiB in requests of at most `request` bytes. Returns the time taken.
-fn write_and_read(array: &Array<Chip>, request: u32, write: bool) -> Nanos {
+fn write_and_read(array: &Array, request: u32, write: bool) -> Nanos {
     let volume = array.volume();
     let geometry = volume.geometry();
     let request = request.min(geometry.leb_bytes) / geometry.min_io_bytes * geometry.min_io_bytes;

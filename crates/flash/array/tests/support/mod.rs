@@ -82,16 +82,16 @@ pub fn on_supply(chips: &[SimNand], supply: &PowerSupply) -> Vec<Chip> {
     chips.iter().map(chip).collect()
 }
 
-pub fn try_open(chips: &[Chip], access: Access) -> Result<Array<Chip>, ArrayError> {
+pub fn try_open(chips: &[Chip], access: Access) -> Result<Array, ArrayError> {
     attach(chips.to_vec(), AttachOptions::linux(access), Execution::Inline)
 }
 
-pub fn open(chips: &[Chip]) -> Array<Chip> {
+pub fn open(chips: &[Chip]) -> Array {
     try_open(chips, Access::ReadWrite).expect("attached")
 }
 
 /// Reads a whole LEB.
-pub fn read(array: &Array<Chip>, leb: u32) -> Vec<u8> {
+pub fn read(array: &Array, leb: u32) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(array.volume().geometry().leb_bytes).expect("small")];
     array.volume().read(Leb(leb), 0, &mut bytes).expect("readable");
     bytes

@@ -39,7 +39,7 @@ pub struct CheckReport {
 /// Reads all headers, all data with a CRC, and the data areas of blocks with unreadable headers. Calls `progress` for
 /// each block whose data was read.
 pub fn check(
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     access: Access,
     progress: &mut dyn FnMut(media::Peb),
 ) -> Result<CheckReport, AttachError> {
@@ -104,7 +104,7 @@ pub fn check(
 
 fn check_data(
     survey: &mut Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     table: &VolumeTable,
     progress: &mut dyn FnMut(media::Peb),
 ) -> Result<(), NandError> {

@@ -60,7 +60,7 @@ fn because(why: impl Into<String>) -> Unusable {
 }
 
 /// Builds a survey from the fastmap of `anchor`. `looked` is the survey of the first blocks.
-pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<Survey, Unusable> {
+pub(super) fn survey_by(nand: &mut dyn Nand, looked: &Survey, anchor: Peb) -> Result<Survey, Unusable> {
     if !looked.marks.is_empty() {
         return Err(because(
             "the device is a member of an array, which erases fastmaps",
@@ -134,7 +134,7 @@ pub(super) fn survey_by(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> R
 }
 
 /// Reads the fastmap and the last sequence number it covers.
-fn read(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, u64), Unusable> {
+fn read(nand: &mut dyn Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, u64), Unusable> {
     let mut first = vec![0; SUPERBLOCK_BYTES];
     let _ = retry::read(nand, anchor, looked.layout.data_offset(), &mut first)?;
     let superblock = Superblock::decode(&first).map_err(|error| because(error.to_string()))?;
@@ -164,7 +164,7 @@ fn read(nand: &mut impl Nand, looked: &Survey, anchor: Peb) -> Result<(Fastmap, 
 }
 
 /// The VID header of a block, if it belongs to this image.
-fn block_header(nand: &mut impl Nand, looked: &Survey, peb: Peb) -> Result<Option<VidHeader>, NandError> {
+fn block_header(nand: &mut dyn Nand, looked: &Survey, peb: Peb) -> Result<Option<VidHeader>, NandError> {
     let raw = RawHeaders::read(nand, peb, &looked.layout)?;
     let Seen::Header { header, .. } = raw.ec() else {
         return Ok(None);
@@ -180,7 +180,7 @@ fn block_header(nand: &mut impl Nand, looked: &Survey, peb: Peb) -> Result<Optio
 /// lack a VID header. So this reads the header of each listed block. (Linux does so on first use of the LEB.)
 fn take_volumes(
     survey: &mut Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     volumes: Vec<FastmapVolume>,
 ) -> Result<(), Unusable> {
     for volume in volumes {
@@ -235,7 +235,7 @@ fn take_volumes(
 }
 
 /// Surveys a block that was free when the fastmap was written: its headers decide.
-fn look_at_pool_block(survey: &mut Survey, nand: &mut impl Nand, peb: Peb) -> Result<(), Unusable> {
+fn look_at_pool_block(survey: &mut Survey, nand: &mut dyn Nand, peb: Peb) -> Result<(), Unusable> {
     // The fastmap may list the block as a LEB as well, if a volume was changed after the pool was filled.
     survey.found.retain(|found| found.peb != peb);
     // Set aside, so that the anomalies of this block are noted even if the list is full.

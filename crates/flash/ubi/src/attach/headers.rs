@@ -25,7 +25,7 @@ pub(crate) struct RawHeaders {
 
 impl RawHeaders {
     /// Reads both headers, in one read if they share a page.
-    pub(crate) fn read(nand: &mut impl Nand, peb: Peb, layout: &Layout) -> Result<Self, NandError> {
+    pub(crate) fn read(nand: &mut dyn Nand, peb: Peb, layout: &Layout) -> Result<Self, NandError> {
         let geometry = nand.geometry();
         let vid_offset = layout.vid_header_offset();
         let mut headers = Self {

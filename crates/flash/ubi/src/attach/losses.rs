@@ -69,7 +69,7 @@ impl fmt::Display for Holes {
 /// finding.
 pub(super) fn look_behind(
     survey: &Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     anomalies: &mut [Anomaly],
     progress: &mut dyn FnMut(Peb),
 ) -> Result<(), NandError> {
@@ -91,7 +91,7 @@ pub(super) fn look_behind(
 /// Returns `None` if the whole block is blank.
 fn behind_blank_header(
     survey: &Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     peb: Peb,
 ) -> Result<Option<AnomalyKind>, NandError> {
     let vid = RawHeaders::read(nand, peb, &survey.layout)?.vid(survey.layout.leb_bytes());

@@ -5,7 +5,7 @@
 //! content of its pages belongs to the array. Closing an array writes the epoch into the headers of both copies of
 //! the volume table, and erases the mark. Spec: `docs/formats/array.md`.
 
-use media::{Nand, NandError, Peb, index};
+use media::{NandError, Peb, index};
 
 use super::Scanned;
 use super::select::vid_header;
@@ -62,7 +62,7 @@ pub enum MemberState {
     },
 }
 
-impl<N: Nand> Scanned<N> {
+impl Scanned {
     /// The marks, in no particular order.
     #[must_use]
     pub fn marks(&self) -> &[Mark] {

@@ -104,8 +104,8 @@ const ANOMALIES_KEPT: usize = 256;
 
 /// A device that was scanned and can be attached.
 #[derive(Debug)]
-pub struct Scanned<N> {
-    nand: N,
+pub struct Scanned {
+    nand: Box<dyn Nand>,
     options: AttachOptions,
     survey: Survey,
     tables: table::Tables,
@@ -113,11 +113,9 @@ pub struct Scanned<N> {
 }
 
 /// Scans a device and decides which block holds which LEB. Writes nothing.
-pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, AttachError> {
-    let (mut survey, tables, attached_by) = examine(&mut nand, &options, ANOMALIES_KEPT)?;
-    if let Some(refusal) = survey.refusal.take() {
-        return Err(refusal);
-    }
+pub fn scan(nand: impl Nand + 'static, options: AttachOptions) -> Result<Scanned, AttachError> {
+    let mut nand: Box<dyn Nand> = Box::new(nand);
+    let (survey, tables, attached_by) = examine_sound(&mut nand, &options)?;
     Ok(Scanned {
         nand,
         options,
@@ -127,10 +125,28 @@ pub fn scan<N: Nand>(mut nand: N, options: AttachOptions) -> Result<Scanned<N>, 
     })
 }
 
+/// The volumes of a device that is scanned for nothing else. Writes nothing.
+pub fn volume_table(nand: &mut dyn Nand) -> Result<VolumeTable, AttachError> {
+    let options = AttachOptions::linux(Access::ReadOnly);
+    Ok(examine_sound(nand, &options)?.1.table)
+}
+
+/// The result of a scan, unless it has a reason not to attach.
+fn examine_sound(
+    nand: &mut dyn Nand,
+    options: &AttachOptions,
+) -> Result<(Survey, table::Tables, AttachedBy), AttachError> {
+    let (mut survey, tables, attached_by) = examine(nand, options, ANOMALIES_KEPT)?;
+    match survey.refusal.take() {
+        Some(refusal) => Err(refusal),
+        None => Ok((survey, tables, attached_by)),
+    }
+}
+
 /// The complete result of a scan; a reason not to attach is left in the survey. On any inconsistency the fastmap and
 /// everything derived from it are discarded.
 fn examine(
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     options: &AttachOptions,
     anomalies_max: usize,
 ) -> Result<(Survey, table::Tables, AttachedBy), AttachError> {
@@ -156,7 +172,7 @@ fn examine(
 }
 
 fn by_fastmap(
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     options: &AttachOptions,
     looked: &Survey,
     anchor: Peb,
@@ -172,7 +188,7 @@ fn by_fastmap(
 /// Assigns blocks to LEBs and checks the result against the volume table.
 fn decide(
     survey: &mut Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     options: &AttachOptions,
 ) -> Result<table::Tables, NandError> {
     survey.pebs.assume_mean_where_unknown();
@@ -229,7 +245,7 @@ fn limit_damage(survey: &mut Survey) {
     }
 }
 
-impl<N: Nand> Scanned<N> {
+impl Scanned {
     /// Offsets of headers and data.
     #[must_use]
     pub const fn layout(&self) -> Layout {
@@ -279,7 +295,7 @@ impl<N: Nand> Scanned<N> {
     }
 
     /// The device, for another use.
-    pub fn into_device(self) -> N {
+    pub fn into_device(self) -> Box<dyn Nand> {
         self.nand
     }
 
@@ -361,7 +377,7 @@ impl<N: Nand> Scanned<N> {
     ///
     /// A member of an array that was not closed is refused for writing, as in Linux: only the other members can tell
     /// which of its data is valid.
-    pub fn attach(self) -> Result<Ubi<N>, AttachError> {
+    pub fn attach(self) -> Result<Ubi, AttachError> {
         if let (Access::ReadWrite, MemberState::Open { epoch } | MemberState::WrittenAlone { epoch }) =
             (self.options.access, self.member_state())
         {
@@ -375,7 +391,7 @@ impl<N: Nand> Scanned<N> {
 
     /// Attaches a member of an array without the other members. If the array was not closed, this writes a mark, so
     /// that the array notices the change.
-    pub fn attach_alone(self) -> Result<Ubi<N>, AttachError> {
+    pub fn attach_alone(self) -> Result<Ubi, AttachError> {
         let state = self.member_state();
         let mut unwritten = self.build()?;
         if let MemberState::Open { epoch } = state {
@@ -385,7 +401,7 @@ impl<N: Nand> Scanned<N> {
     }
 
     /// Prepares an attach without writing: an array marks all its members first.
-    pub fn build(self) -> Result<Unwritten<N>, AttachError> {
+    pub fn build(self) -> Result<Unwritten, AttachError> {
         Unwritten::from_scan(
             self.nand,
             self.options,

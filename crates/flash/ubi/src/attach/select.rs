@@ -16,7 +16,7 @@ use crate::retry;
 
 /// Chooses the latest block of every LEB, unless that is an incomplete copy and there is an older one. The other
 /// blocks are erased later.
-pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result<(), NandError> {
+pub(super) fn choose_latest(survey: &mut Survey, nand: &mut dyn Nand) -> Result<(), NandError> {
     let profiles = std::mem::take(&mut survey.profiles);
     let volume = |found: &Found| profiles[usize::from(found.profile)].volume;
     // In place: a stable sort would need as much memory again.
@@ -47,7 +47,7 @@ pub(super) fn choose_latest(survey: &mut Survey, nand: &mut impl Nand) -> Result
 /// unreadable counts as the oldest.
 fn put_latest_first(
     survey: &mut Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     group: std::ops::Range<usize>,
     volume: u32,
 ) -> Result<(), NandError> {
@@ -94,7 +94,7 @@ pub(super) fn choose(survey: &mut Survey, group: std::ops::Range<usize>, winner:
 /// pages are damaged, and the other pages are still good.
 fn choose_one(
     survey: &mut Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     group: std::ops::Range<usize>,
 ) -> Result<usize, NandError> {
     let mut winner = group.start;
@@ -118,7 +118,7 @@ fn choose_one(
 
 /// Whether the data covered by the CRC in the VID header of `peb` was written completely. A wrong CRC is damage, not an
 /// interrupted copy, if the page behind that data is written: a copy is complete before anything is appended to it.
-pub(super) fn is_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
+pub(super) fn is_whole(survey: &Survey, nand: &mut dyn Nand, peb: Peb) -> Result<bool, NandError> {
     let Some(header) = vid_header(survey, nand, peb)? else {
         return Ok(false);
     };
@@ -136,7 +136,7 @@ pub(super) fn is_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Resul
 
 /// Whether a page of the data covered by the CRC in the VID header of `peb` is unreadable, and the last page is not
 /// erased.
-pub(super) fn was_written_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb) -> Result<bool, NandError> {
+pub(super) fn was_written_whole(survey: &Survey, nand: &mut dyn Nand, peb: Peb) -> Result<bool, NandError> {
     let Some(header) = vid_header(survey, nand, peb)? else {
         return Ok(false);
     };
@@ -152,7 +152,7 @@ pub(super) fn was_written_whole(survey: &Survey, nand: &mut impl Nand, peb: Peb)
 
 pub(super) fn vid_header(
     survey: &Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     peb: Peb,
 ) -> Result<Option<VidHeader>, NandError> {
     let raw = RawHeaders::read(nand, peb, &survey.layout)?;
@@ -163,12 +163,7 @@ pub(super) fn vid_header(
 }
 
 /// CRC of the first `bytes` of data. Uncorrectable bits make it wrong anyway.
-pub(super) fn data_crc(
-    survey: &Survey,
-    nand: &mut impl Nand,
-    peb: Peb,
-    bytes: u32,
-) -> Result<u32, NandError> {
+pub(super) fn data_crc(survey: &Survey, nand: &mut dyn Nand, peb: Peb, bytes: u32) -> Result<u32, NandError> {
     let mut crc = crc32fast::Hasher::new();
     read_data(survey, nand, peb, bytes, &mut |part| crc.update(part))?;
     Ok(!crc.finalize())
@@ -177,7 +172,7 @@ pub(super) fn data_crc(
 /// Reads the first `bytes` of a block's data in chunks: LEBs may exceed the memory budget of an attach.
 pub(super) fn read_data(
     survey: &Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     peb: Peb,
     bytes: u32,
     take: &mut dyn FnMut(&[u8]),

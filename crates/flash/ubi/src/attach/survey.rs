@@ -95,7 +95,7 @@ const PROFILES_MAX: usize = 1024;
 
 impl Survey {
     /// Finds the first good EC header, which determines the layout. All blocks are still unknown.
-    pub(crate) fn begin(nand: &mut impl Nand, anomalies_max: usize) -> Result<Self, AttachError> {
+    pub(crate) fn begin(nand: &mut dyn Nand, anomalies_max: usize) -> Result<Self, AttachError> {
         let (device, geometry) = (nand.name(), nand.geometry());
         let (mut good, mut unreadable) = (0, 0);
         let mut start = None;
@@ -176,7 +176,7 @@ impl Survey {
     }
 
     /// Classifies one block.
-    pub(crate) fn look_at(&mut self, nand: &mut impl Nand, peb: Peb) -> Result<(), NandError> {
+    pub(crate) fn look_at(&mut self, nand: &mut dyn Nand, peb: Peb) -> Result<(), NandError> {
         if nand.is_bad(peb)? {
             self.pebs.set_state(peb, PebState::Bad);
             self.tally.bad += 1;
@@ -460,7 +460,7 @@ impl Survey {
 
     fn take_damaged_vid_header(
         &mut self,
-        nand: &mut impl Nand,
+        nand: &mut dyn Nand,
         peb: Peb,
         damage: Damage,
         uncorrectable: bool,
@@ -496,7 +496,7 @@ impl Survey {
     }
 
     /// Reads the data area of a block whose headers don't tell its content.
-    pub(super) fn behind_headers(&self, nand: &mut impl Nand, peb: Peb) -> Result<Behind, NandError> {
+    pub(super) fn behind_headers(&self, nand: &mut dyn Nand, peb: Peb) -> Result<Behind, NandError> {
         let mut page = vec![0; index(self.geometry.page_bytes())];
         let mut behind = Behind::Blank;
         for offset in (self.layout.data_offset()..self.geometry.block_bytes()).step_by(page.len()) {

@@ -37,7 +37,7 @@ pub(super) fn limits(survey: &Survey, options: &AttachOptions) -> TableLimits {
 /// Reads both copies. If both are missing, the survey records a refusal.
 pub(super) fn read(
     survey: &mut Survey,
-    nand: &mut impl Nand,
+    nand: &mut dyn Nand,
     options: &AttachOptions,
 ) -> Result<Tables, NandError> {
     let limits = limits(survey, options);

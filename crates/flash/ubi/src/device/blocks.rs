@@ -20,7 +20,7 @@ pub(crate) enum Erased {
 /// Bit patterns that a suspicious block must retain: every bit as 0 and as 1, with equal and opposite neighbours.
 const TORTURE_PATTERNS: [u8; 3] = [0xA5, 0x5A, 0x00];
 
-impl<N: Nand> Core<N> {
+impl Core {
     /// Allocates the least worn free block; erases one first if necessary.
     pub(crate) fn take_free(&mut self) -> Result<Peb, Trouble> {
         loop {

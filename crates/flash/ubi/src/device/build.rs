@@ -14,12 +14,12 @@ use crate::format::volume_table::VolumeTable;
 use crate::peb_table::PebState;
 
 /// The state of a device before the first write.
-pub(super) fn build<N: Nand>(
-    nand: N,
+pub(super) fn build(
+    nand: Box<dyn Nand>,
     options: AttachOptions,
     survey: Survey,
     table: VolumeTable,
-) -> Result<Core<N>, AttachError> {
+) -> Result<Core, AttachError> {
     let reserve = u64::from(survey.geometry.blocks()) * u64::from(options.bad_block_reserve_per_1024);
     let reserve = u32::try_from(reserve.div_ceil(1024)).unwrap_or(u32::MAX);
     let frozen = match options.access {
@@ -70,7 +70,7 @@ pub(super) fn build<N: Nand>(
 }
 
 /// The last LEB of a static volume determines its size in bytes; the volume table does not record it.
-fn read_sizes_of_static_volumes<N: Nand>(core: &mut Core<N>) -> Result<(), AttachError> {
+fn read_sizes_of_static_volumes(core: &mut Core) -> Result<(), AttachError> {
     for number in 0..core.volumes.len() {
         let Some(volume) = &core.volumes[number] else {
             continue;
@@ -96,8 +96,8 @@ fn read_sizes_of_static_volumes<N: Nand>(core: &mut Core<N>) -> Result<(), Attac
 
 /// An attached device whose pending repairs have not been written yet.
 #[derive(Debug)]
-pub struct Unwritten<N> {
-    core: Core<N>,
+pub struct Unwritten {
+    core: Core,
     /// Number of fastmap anchors, which the first write makes stale; they are at the front of the erase queue.
     anchors: usize,
     /// Number of dropped blocks that must not reappear; they follow the anchors in the erase queue.
@@ -105,10 +105,10 @@ pub struct Unwritten<N> {
     stale_copy: Option<u32>,
 }
 
-impl<N: Nand> Unwritten<N> {
+impl Unwritten {
     /// Fails for every condition that forbids an attach for writing.
     pub(crate) fn from_scan(
-        nand: N,
+        nand: Box<dyn Nand>,
         options: AttachOptions,
         survey: Survey,
         table: VolumeTable,
@@ -189,7 +189,7 @@ impl<N: Nand> Unwritten<N> {
     }
 
     /// Repairs the traces of interrupted operations, and carries out a pending autoresize.
-    pub fn finish(mut self) -> Result<Ubi<N>, AttachError> {
+    pub fn finish(mut self) -> Result<Ubi, AttachError> {
         if self.core.frozen.is_none() {
             self.repair().map_err(|trouble| self.error(&trouble))?;
         }
@@ -197,7 +197,7 @@ impl<N: Nand> Unwritten<N> {
     }
 
     /// As [`Self::finish`], but makes the device read-only, because another member of the array is not writable.
-    pub fn finish_unwritten(mut self) -> Result<Ubi<N>, AttachError> {
+    pub fn finish_unwritten(mut self) -> Result<Ubi, AttachError> {
         self.core
             .freeze("another member of the array can't be written to");
         Ok(Ubi::from_core(self.core))
@@ -235,7 +235,7 @@ impl<N: Nand> Unwritten<N> {
     }
 }
 
-fn check_writable<N: Nand>(core: &mut Core<N>) -> Result<(), AttachError> {
+fn check_writable(core: &mut Core) -> Result<(), AttachError> {
     core.layout
         .check_writable()
         .map_err(|source| AttachError::Layout {

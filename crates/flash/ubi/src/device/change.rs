@@ -5,7 +5,7 @@
 //! a wrong CRC, which a scan drops; after the first phase both blocks are complete, and the new one has the higher
 //! sequence number.
 
-use media::{Leb, Nand, Peb};
+use media::{Leb, Peb};
 
 use super::core::{Core, Trouble};
 use crate::peb_table::PebState;
@@ -27,7 +27,7 @@ impl PreparedChange {
     }
 }
 
-impl<N: Nand> Core<N> {
+impl Core {
     pub(crate) fn change(
         &mut self,
         volume: u32,

@@ -99,8 +99,8 @@ impl VolumeState {
 
 /// An attached device; see the module.
 #[derive(Debug)]
-pub(crate) struct Core<N> {
-    pub(crate) nand: N,
+pub(crate) struct Core {
+    pub(crate) nand: Box<dyn Nand>,
     pub(crate) device: Arc<str>,
     pub(crate) geometry: NandGeometry,
     pub(crate) layout: Layout,
@@ -130,7 +130,7 @@ pub(crate) struct Core<N> {
 /// Attempts to write data; if it fails on this many blocks in a row, the blocks are not the cause.
 const ATTEMPTS: u32 = 4;
 
-impl<N: Nand> Core<N> {
+impl Core {
     pub(crate) fn volume(&self, volume: u32) -> Option<&VolumeState> {
         match volume {
             LAYOUT_VOLUME => Some(&self.layout_volume),

@@ -28,14 +28,14 @@ pub struct FormatOptions {
     pub erase_counter: Option<u32>,
 }
 
-impl<N: Nand> Ubi<N> {
+impl Ubi {
     /// Erases a chip and makes it an empty UBI device. Calls `progress` for each block.
     pub fn format(
-        nand: N,
+        nand: impl Nand + 'static,
         options: FormatOptions,
         progress: &mut dyn FnMut(Peb),
     ) -> Result<Self, VolumeTableError> {
-        let mut core = blank(nand, options);
+        let mut core = blank(Box::new(nand), options);
         let mut format = || {
             prepare(&mut core, options)?;
             while let Some(peb) = core.erase_queue.front() {
@@ -54,12 +54,12 @@ impl<N: Nand> Ubi<N> {
     /// Erases a chip and writes the blocks of an image to it, as made by `ubinize` or `tidegate ubi build`; the rest
     /// of the chip becomes free. Attach the device after that: this function does not look at the volumes.
     pub fn flash(
-        nand: N,
+        nand: impl Nand + 'static,
         options: FormatOptions,
         image: &mut dyn Iterator<Item = Vec<u8>>,
         progress: &mut dyn FnMut(Peb),
     ) -> Result<(), VolumeTableError> {
-        let mut core = blank(nand, options);
+        let mut core = blank(Box::new(nand), options);
         let mut flash = || {
             prepare(&mut core, options)?;
             let mut pending = image.next();
@@ -88,7 +88,7 @@ impl<N: Nand> Ubi<N> {
 }
 
 /// The number of LEBs that volumes can have once a chip is formatted. Writes nothing.
-pub fn lebs_after_format(nand: &mut impl Nand) -> Result<u32, NandError> {
+pub fn lebs_after_format(nand: &mut dyn Nand) -> Result<u32, NandError> {
     let (mut good, mut reserve) = (0_u32, bad_block_reserve(nand.geometry().blocks()));
     for peb in nand.geometry().pebs() {
         match nand.is_bad(peb)? {
@@ -108,14 +108,14 @@ fn bad_block_reserve(blocks: u32) -> u32 {
     u32::try_from(reserve.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 
-fn finish<N: Nand>(core: Core<N>, formatted: Result<(), Trouble>) -> Result<Ubi<N>, VolumeTableError> {
+fn finish(core: Core, formatted: Result<(), Trouble>) -> Result<Ubi, VolumeTableError> {
     match formatted {
         Ok(()) => Ok(Ubi::from_core(core)),
         Err(trouble) => Err(core.error(&trouble)),
     }
 }
 
-fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
+fn blank(nand: Box<dyn Nand>, options: FormatOptions) -> Core {
     let (device, geometry) = (nand.name(), nand.geometry());
     let limits = TableLimits {
         leb_bytes: options.layout.leb_bytes(),
@@ -148,7 +148,7 @@ fn blank<N: Nand>(nand: N, options: FormatOptions) -> Core<N> {
 }
 
 /// Takes over the existing erase counters, and queues every good block for its erase.
-fn prepare<N: Nand>(core: &mut Core<N>, options: FormatOptions) -> Result<(), NandError> {
+fn prepare(core: &mut Core, options: FormatOptions) -> Result<(), NandError> {
     for peb in core.geometry.pebs() {
         if core.nand.is_bad(peb)? {
             core.pebs.set_state(peb, PebState::Bad);
@@ -174,7 +174,7 @@ fn prepare<N: Nand>(core: &mut Core<N>, options: FormatOptions) -> Result<(), Na
 }
 
 /// Programs a block of an image, except for its EC header, which is already written, and for erased pages.
-fn program_image_block<N: Nand>(core: &mut Core<N>, peb: Peb, block: &[u8]) -> Result<(), NandError> {
+fn program_image_block(core: &mut Core, peb: Peb, block: &[u8]) -> Result<(), NandError> {
     let headers = index(core.layout.data_offset());
     let (head, data) = block.split_at(headers.min(block.len()));
     if let Some(raw) = head.get(index(core.layout.vid_header_offset())..)

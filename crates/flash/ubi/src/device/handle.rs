@@ -18,14 +18,14 @@ use crate::volume::VolumeGeometry;
 
 /// The only lock of a device. Its holder takes no other lock.
 #[derive(Debug)]
-pub(super) struct Shared<N> {
-    core: Mutex<Core<N>>,
+pub(super) struct Shared {
+    core: Mutex<Core>,
 }
 
-impl<N: Nand> Shared<N> {
+impl Shared {
     /// After a panic under the lock the device is frozen: an invariant may be broken, and writes could rely on it.
     /// Reads continue.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Core<N>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(|poisoned| {
             let mut core = poisoned.into_inner();
             core.freeze("a thread panicked in the middle of an operation; this is a defect of the program");
@@ -37,12 +37,12 @@ impl<N: Nand> Shared<N> {
 
 /// Handle of an attached device.
 #[derive(Debug)]
-pub struct Ubi<N> {
-    shared: Arc<Shared<N>>,
+pub struct Ubi {
+    shared: Arc<Shared>,
 }
 
-impl<N: Nand> Ubi<N> {
-    pub(super) fn from_core(core: Core<N>) -> Self {
+impl Ubi {
+    pub(super) fn from_core(core: Core) -> Self {
         Self {
             shared: Arc::new(Shared {
                 core: Mutex::new(core),
@@ -78,7 +78,7 @@ impl<N: Nand> Ubi<N> {
     ///
     /// The first open of a static volume after the attach reads the whole volume and verifies its CRCs, unless it has
     /// the flag skip-check: [`VolumeTableError::Damaged`] names the first damaged LEB.
-    pub fn open(&self, volume: VolumeId) -> Result<UbiVolume<N>, VolumeTableError> {
+    pub fn open(&self, volume: VolumeId) -> Result<UbiVolume, VolumeTableError> {
         let mut core = self.shared.lock();
         let name = core.existing(volume)?.record.name.clone();
         let first = core.static_damage(volume).next().transpose();
@@ -110,7 +110,7 @@ impl<N: Nand> Ubi<N> {
     }
 
     /// As [`Self::open`], but without verification, to recover a damaged volume. Missing LEBs read as 0xFF.
-    pub fn open_damaged(&self, volume: VolumeId) -> Result<UbiVolume<N>, VolumeTableError> {
+    pub fn open_damaged(&self, volume: VolumeId) -> Result<UbiVolume, VolumeTableError> {
         let core = self.shared.lock();
         let state = core.existing(volume)?;
         Ok(UbiVolume {
@@ -147,7 +147,7 @@ impl<N: Nand> Ubi<N> {
     }
 
     /// Begins an update that replaces the whole content of a volume with `bytes` bytes.
-    pub fn update(&self, volume: VolumeId, bytes: u64) -> Result<Update<'_, N>, VolumeTableError> {
+    pub fn update(&self, volume: VolumeId, bytes: u64) -> Result<Update<'_>, VolumeTableError> {
         Update::begin(&self.shared, volume, bytes)
     }
 

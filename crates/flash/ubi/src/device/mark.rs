@@ -21,7 +21,7 @@ pub(crate) struct OpenMark {
     failed: bool,
 }
 
-impl<N: Nand> Core<N> {
+impl Core {
     /// Writes the header of a mark into a free block.
     pub(crate) fn begin_mark(&mut self, epoch: u64, leb: u32) -> Result<(), Trouble> {
         self.check_writable()?;

@@ -50,7 +50,7 @@ pub(crate) struct SyncOrder {
 
 impl SyncOrder {
     /// For a single device.
-    pub(crate) fn alone(nand: &impl Nand) -> Self {
+    pub(crate) fn alone(nand: &dyn Nand) -> Self {
         let mut orders = Self::of([(nand.name(), nand.host())]);
         orders.pop().expect("one for each device")
     }

@@ -5,7 +5,7 @@
 //! from the attach, so they are an error regardless of the flag. Uncorrectable bits do not count: the CRC decides, as
 //! in Linux. Nothing is written.
 
-use media::{Leb, Nand, Peb, index};
+use media::{Leb, Peb, index};
 use thiserror::Error;
 
 use super::core::{Core, Trouble};
@@ -51,7 +51,7 @@ impl LebDamage {
     }
 }
 
-impl<N: Nand> Core<N> {
+impl Core {
     /// Damage of a volume, LEB by LEB, evaluated lazily; empty for dynamic volumes and for volumes with an unfinished
     /// update.
     pub(super) fn static_damage(

@@ -60,7 +60,7 @@ pub struct VolumeSummary {
     pub data_bytes: u64,
 }
 
-impl<N: Nand> Core<N> {
+impl Core {
     pub(super) fn summary(&self) -> DeviceSummary {
         let counts = self.pebs.counts();
         let sum = |states: &[PebState]| states.iter().map(|state| counts.of(*state)).sum();
@@ -114,7 +114,7 @@ impl<N: Nand> Core<N> {
     fn memory_bytes(&self) -> usize {
         let volumes = self.all_volumes().map(|(_, volume)| volume.memory_bytes());
         let places = self.volumes.capacity() * size_of::<Option<super::core::VolumeState>>();
-        size_of::<Self>() - size_of::<N>()
+        size_of::<Self>() - size_of::<Box<dyn Nand>>()
             + self.pebs.memory_bytes()
             + self.erase_queue.memory_bytes()
             + self.unmapped.memory_bytes()

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use media::{Leb, Nand, index};
+use media::{Leb, index};
 use thiserror::Error;
 
 use super::core::{Core, Trouble, VolumeState};
@@ -154,7 +154,7 @@ pub enum VolumeTableError {
     },
 }
 
-impl<N: Nand> Core<N> {
+impl Core {
     pub(crate) fn limits(&self) -> TableLimits {
         TableLimits {
             leb_bytes: self.layout.leb_bytes(),

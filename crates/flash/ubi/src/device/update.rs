@@ -4,7 +4,7 @@
 //! Order: set the marker; unmap and erase the old LEBs, so that none can reappear; write the new LEBs; clear the
 //! marker. An interrupted update has to be started again by the owner of the data.
 
-use media::{Leb, Nand, index};
+use media::{Leb, index};
 
 use super::core::{Core, Trouble};
 use super::handle::Shared;
@@ -15,8 +15,8 @@ use crate::format::{VidHeader, VolumeKind, crc32};
 /// An update in progress. If it is dropped, the volume stays marked and unreadable until another update completes.
 #[derive(Debug)]
 #[must_use = "an update that is not finished leaves the volume unusable"]
-pub struct Update<'a, N> {
-    device: &'a Shared<N>,
+pub struct Update<'a> {
+    device: &'a Shared,
     volume: VolumeId,
     bytes: u64,
     written: u64,
@@ -25,12 +25,8 @@ pub struct Update<'a, N> {
     next_leb: Leb,
 }
 
-impl<'a, N: Nand> Update<'a, N> {
-    pub(super) fn begin(
-        device: &'a Shared<N>,
-        volume: VolumeId,
-        bytes: u64,
-    ) -> Result<Self, VolumeTableError> {
+impl<'a> Update<'a> {
+    pub(super) fn begin(device: &'a Shared, volume: VolumeId, bytes: u64) -> Result<Self, VolumeTableError> {
         let mut core = device.lock();
         let leb_bytes = core.begin_update(volume, bytes)?;
         drop(core);
@@ -101,7 +97,7 @@ impl<'a, N: Nand> Update<'a, N> {
     }
 }
 
-impl<N: Nand> Core<N> {
+impl Core {
     /// Returns the LEB size of the volume in bytes.
     fn begin_update(&mut self, volume: VolumeId, bytes: u64) -> Result<u32, VolumeTableError> {
         let state = self.existing(volume)?;

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::{Arc, MutexGuard};
 
-use media::{Leb, Nand};
+use media::Leb;
 
 use super::change::PreparedChange;
 use super::core::{Core, Trouble};
@@ -13,26 +13,15 @@ use crate::format::VolumeKind;
 use crate::volume::{Appended, MemberVolume, ReadPart, UpdateMarker, Volume, VolumeError, VolumeGeometry};
 
 /// A volume of an attached device.
-#[derive(Debug)]
-pub struct UbiVolume<N> {
-    pub(super) shared: Arc<Shared<N>>,
+#[derive(Clone, Debug)]
+pub struct UbiVolume {
+    pub(super) shared: Arc<Shared>,
     pub(super) id: VolumeId,
     pub(super) name: Arc<str>,
     pub(super) geometry: VolumeGeometry,
 }
 
-impl<N> Clone for UbiVolume<N> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            id: self.id,
-            name: Arc::clone(&self.name),
-            geometry: self.geometry,
-        }
-    }
-}
-
-impl<N: Nand> UbiVolume<N> {
+impl UbiVolume {
     /// Volume number.
     #[must_use]
     pub const fn id(&self) -> VolumeId {
@@ -60,7 +49,7 @@ impl<N: Nand> UbiVolume<N> {
     }
 
     /// Locks the device after checking that the volume still exists, has not shrunk, and can be used.
-    fn usable(&self) -> Result<MutexGuard<'_, Core<N>>, VolumeError> {
+    fn usable(&self) -> Result<MutexGuard<'_, Core>, VolumeError> {
         let core = self.shared.lock();
         let wrong = match core.volume(self.id.0) {
             None => Some("the volume was removed"),
@@ -82,7 +71,7 @@ impl<N: Nand> UbiVolume<N> {
     }
 
     /// As [`Self::usable`], for an operation that writes to `leb`.
-    fn writable(&self, leb: Leb) -> Result<MutexGuard<'_, Core<N>>, VolumeError> {
+    fn writable(&self, leb: Leb) -> Result<MutexGuard<'_, Core>, VolumeError> {
         let core = self.usable()?;
         let volume = || Arc::clone(&self.name);
         if core.state(self.id.0).record.kind == VolumeKind::Static {
@@ -101,11 +90,8 @@ impl<N: Nand> UbiVolume<N> {
     }
 
     /// Runs an operation on the device, regardless of the state of the volume.
-    fn on_device<T>(
-        &self,
-        action: impl FnOnce(&mut Core<N>) -> Result<T, Trouble>,
-    ) -> Result<T, VolumeError> {
-        action(&mut *self.shared.lock()).map_err(|trouble| self.error(trouble, Leb(0), 0, 0))
+    fn on_device<T>(&self, action: impl FnOnce(&mut Core) -> Result<T, Trouble>) -> Result<T, VolumeError> {
+        action(&mut self.shared.lock()).map_err(|trouble| self.error(trouble, Leb(0), 0, 0))
     }
 
     fn map_tagged(&self, leb: Leb, generation: u64) -> Result<(), VolumeError> {
@@ -122,7 +108,7 @@ impl<N: Nand> UbiVolume<N> {
     }
 }
 
-impl<N: Nand> Volume for UbiVolume<N> {
+impl Volume for UbiVolume {
     fn name(&self) -> Arc<str> {
         Arc::clone(&self.name)
     }
@@ -210,7 +196,7 @@ impl<N: Nand> Volume for UbiVolume<N> {
     }
 }
 
-impl<N: Nand> MemberVolume for UbiVolume<N> {
+impl MemberVolume for UbiVolume {
     type Prepared = PreparedChange;
 
     fn generation(&self, leb: Leb) -> Result<Option<u64>, VolumeError> {

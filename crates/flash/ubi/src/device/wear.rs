@@ -4,7 +4,7 @@
 //! blocks for ever. If the least worn block in use has [`crate::AttachOptions::wear_threshold`] fewer erases than a
 //! worn free block, its data moves there. A move is an atomic change with the same content, and keeps the generation.
 
-use media::{Leb, Nand, Peb, index};
+use media::{Leb, Peb, index};
 
 use super::blocks::Erased;
 use super::core::{Core, Trouble};
@@ -39,7 +39,7 @@ pub enum Work {
     Unmovable(Peb),
 }
 
-impl<N: Nand> Core<N> {
+impl Core {
     /// The next step: an erase if one is pending, so that moves find free blocks; then scrubbing; then wear
     /// levelling.
     pub(crate) fn work(&mut self) -> Result<Work, Trouble> {

@@ -24,7 +24,7 @@ fn chip() -> Chip {
     Arc::new(Mutex::new(RamNand::new("chip", geometry)))
 }
 
-fn format(chip: &Chip) -> Ubi<Chip> {
+fn format(chip: &Chip) -> Ubi {
     let layout = Layout::usual(&chip.geometry()).expect("the chip of this test works");
     let options = FormatOptions {
         layout,
@@ -34,7 +34,7 @@ fn format(chip: &Chip) -> Ubi<Chip> {
     Ubi::format(Arc::clone(chip), options, &mut |_| {}).expect("the chip of this test works")
 }
 
-fn attach(chip: &Chip) -> Ubi<Chip> {
+fn attach(chip: &Chip) -> Ubi {
     let options = AttachOptions::linux(Access::ReadWrite);
     scan(Arc::clone(chip), options)
         .expect("the chip of this test works")
@@ -58,7 +58,7 @@ fn dynamic(text: &str, lebs: u32) -> NewVolume {
     }
 }
 
-fn content(volume: &UbiVolume<Chip>, leb: u32) -> Vec<u8> {
+fn content(volume: &UbiVolume, leb: u32) -> Vec<u8> {
     let mut out = vec![
         0;
         volume

@@ -18,7 +18,7 @@ const LEBS: u32 = 8;
 /// Number of read attempts, the first one included, as in Linux.
 const ATTEMPTS: u32 = 4;
 
-type Device = (Ubi<FaultyChip>, UbiVolume<FaultyChip>);
+type Device = (Ubi, UbiVolume);
 
 /// A chip with a volume whose LEBs each hold a page with their number.
 fn formatted() -> Chip {
@@ -168,7 +168,7 @@ fn each_read_of_an_attach_is_tried_again() {
 /// The lock poisoned by the panic was taken as if nothing had happened, so operations relied on half-changed state.
 #[test]
 fn after_a_panic_in_an_operation_nothing_is_written_and_reads_go_on() {
-    type Call = fn(&UbiVolume<FaultyChip>) -> Result<(), VolumeError>;
+    type Call = fn(&UbiVolume) -> Result<(), VolumeError>;
     let calls: [(&str, Call); 4] = [
         ("write", |volume| volume.write(Leb(1), 512, &[9; 512])),
         ("change", |volume| volume.leb_change(Leb(1), &page_of(1))),

@@ -23,7 +23,7 @@ fn options() -> AttachOptions {
     }
 }
 
-fn scanned(chip: &Chip) -> Scanned<Chip> {
+fn scanned(chip: &Chip) -> Scanned {
     scan(Arc::clone(chip), options()).expect("it can be attached")
 }
 
@@ -62,7 +62,7 @@ fn chip_with_fastmap() -> Chip {
     chip
 }
 
-fn contents(ubi: &Ubi<Chip>) -> Vec<Vec<u8>> {
+fn contents(ubi: &Ubi) -> Vec<Vec<u8>> {
     let volume = ubi.open(VolumeId(0)).expect("it is there");
     let read = |leb| {
         let mut out = vec![0; 3584];

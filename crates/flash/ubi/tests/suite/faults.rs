@@ -21,7 +21,7 @@ fn chip(faults: FaultModel) -> Chip {
     Arc::new(Mutex::new(SimNand::new("chip", model, faults)))
 }
 
-fn formatted(chip: &Chip, lebs: u32) -> (Ubi<Chip>, UbiVolume<Chip>) {
+fn formatted(chip: &Chip, lebs: u32) -> (Ubi, UbiVolume) {
     let options = FormatOptions {
         layout: Layout::usual(&chip.geometry()).expect("a layout"),
         image_sequence: 1,
@@ -42,12 +42,12 @@ fn formatted(chip: &Chip, lebs: u32) -> (Ubi<Chip>, UbiVolume<Chip>) {
     (ubi, volume)
 }
 
-fn first_page(volume: &UbiVolume<Chip>, leb: u32) -> Result<Vec<u8>, VolumeError> {
+fn first_page(volume: &UbiVolume, leb: u32) -> Result<Vec<u8>, VolumeError> {
     let mut out = vec![0; 512];
     volume.read(Leb(leb), 0, &mut out).map(|()| out)
 }
 
-fn peb_of(ubi: &Ubi<Chip>, leb: usize) -> Peb {
+fn peb_of(ubi: &Ubi, leb: usize) -> Peb {
     ubi.mapping(VolumeId(0))[leb].expect("mapped")
 }
 

@@ -12,7 +12,7 @@ use ubi::{
 
 const LEBS: u32 = 16;
 
-type Device = (Ubi<HostedChip>, UbiVolume<HostedChip>);
+type Device = (Ubi, UbiVolume);
 
 /// A chip with a volume whose LEBs each hold a page with their number, all synced.
 fn formatted() -> HostedChip {
@@ -67,7 +67,7 @@ fn contents(chip: &HostedChip) -> Vec<u8> {
     (0..LEBS).map(first).collect()
 }
 
-fn work_until_idle(ubi: &Ubi<HostedChip>) {
+fn work_until_idle(ubi: &Ubi) {
     while ubi.work().expect("the device works") != Work::Idle {}
 }
 

@@ -28,7 +28,7 @@ fn chip() -> SimNand {
     SimNand::new("chip", ChipModel::new(geometry), FaultModel::none())
 }
 
-fn format(chip: &Chip) -> Ubi<Chip> {
+fn format(chip: &Chip) -> Ubi {
     let options = FormatOptions {
         layout: Layout::usual(&chip.geometry()).expect("a layout"),
         image_sequence: 0x1234,
@@ -37,7 +37,7 @@ fn format(chip: &Chip) -> Ubi<Chip> {
     Ubi::format(Arc::clone(chip), options, &mut |_| {}).expect("formatted")
 }
 
-fn attach(chip: &Chip, access: Access) -> Ubi<Chip> {
+fn attach(chip: &Chip, access: Access) -> Ubi {
     let scanned = scan(Arc::clone(chip), AttachOptions::linux(access)).expect("attaches");
     scanned.attach().expect("attaches")
 }
@@ -55,7 +55,7 @@ fn volume(name: &str, kind: VolumeKind, lebs: u32, alignment: u32) -> NewVolume 
 }
 
 /// Creates volumes of every kind, with LEBs in every state.
-fn fill(ubi: &Ubi<Chip>, seed: u64) {
+fn fill(ubi: &Ubi, seed: u64) {
     let mut prng = Prng::named(seed, "volumes for Linux");
     let data = ubi.make_volume(volume("data", VolumeKind::Dynamic, 40, 1));
     let data = data.and_then(|id| ubi.open(id)).expect("a volume");
@@ -104,7 +104,7 @@ fn image(chip: &Chip) -> Vec<u8> {
 }
 
 /// The dump of a volume: mapped LEBs, 0xFF for unmapped ones; for a static volume the data bytes.
-fn content(ubi: &Ubi<Chip>, id: VolumeId) -> Vec<u8> {
+fn content(ubi: &Ubi, id: VolumeId) -> Vec<u8> {
     let volume = ubi.open(id).expect("it is there");
     let geometry = volume.geometry();
     let mut all =
@@ -122,7 +122,7 @@ fn content(ubi: &Ubi<Chip>, id: VolumeId) -> Vec<u8> {
     all
 }
 
-fn expect_equal(ours: &Ubi<Chip>, outcome: &Outcome, what: &str) {
+fn expect_equal(ours: &Ubi, outcome: &Outcome, what: &str) {
     let numbers: Vec<String> = ours
         .volumes()
         .iter()

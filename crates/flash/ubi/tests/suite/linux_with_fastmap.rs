@@ -95,7 +95,7 @@ fn image(chip: &Chip) -> Vec<u8> {
     image
 }
 
-fn attach(chip: &Chip, fastmap: FastmapUse, by: &AttachedBy) -> Ubi<Chip> {
+fn attach(chip: &Chip, fastmap: FastmapUse, by: &AttachedBy) -> Ubi {
     let options = AttachOptions {
         fastmap,
         ..AttachOptions::linux(Access::ReadWrite)
@@ -106,7 +106,7 @@ fn attach(chip: &Chip, fastmap: FastmapUse, by: &AttachedBy) -> Ubi<Chip> {
 }
 
 /// Attaches two copies of the chip, one by its fastmap and one by a full scan.
-fn both_ways(chip: &Chip) -> [Ubi<Chip>; 2] {
+fn both_ways(chip: &Chip) -> [Ubi; 2] {
     let copy = || Arc::new(Mutex::new(chip.lock().expect("no panic").clone()));
     [
         attach(&copy(), FastmapUse::IfValid, &AttachedBy::Fastmap),
@@ -114,7 +114,7 @@ fn both_ways(chip: &Chip) -> [Ubi<Chip>; 2] {
     ]
 }
 
-fn content(ubi: &Ubi<Chip>, volume: VolumeId) -> Vec<u8> {
+fn content(ubi: &Ubi, volume: VolumeId) -> Vec<u8> {
     let summary = ubi
         .volumes()
         .into_iter()
@@ -131,7 +131,7 @@ fn content(ubi: &Ubi<Chip>, volume: VolumeId) -> Vec<u8> {
     all
 }
 
-fn expect_equal(ubi: &Ubi<Chip>, outcome: &Outcome, name: &str) {
+fn expect_equal(ubi: &Ubi, outcome: &Outcome, name: &str) {
     for volume in [VolumeId(0), VolumeId(1)] {
         let theirs = outcome
             .read(format!("{name}-{}.img", volume.0))

@@ -137,7 +137,7 @@ fn formatted() -> SimNand {
         .expect("no panic")
 }
 
-fn attach(chip: &Chip, replay: &str) -> Result<Ubi<Chip>, Stop> {
+fn attach(chip: &Chip, replay: &str) -> Result<Ubi, Stop> {
     let options = AttachOptions {
         wear_threshold: 3,
         ..AttachOptions::linux(Access::ReadWrite)
@@ -159,7 +159,7 @@ fn pages(prng: &mut Prng, count: u64) -> Vec<u8> {
 }
 
 /// One operation of the script.
-fn step(ubi: &Ubi<Chip>, volume: &UbiVolume<Chip>, model: &mut Model, prng: &mut Prng) -> Result<(), Stop> {
+fn step(ubi: &Ubi, volume: &UbiVolume, model: &mut Model, prng: &mut Prng) -> Result<(), Stop> {
     let leb = Leb(u32::try_from(prng.below(u64::from(LEBS))).expect("few"));
     let known = model.leb(leb).last().expect("it knows something").clone();
     let before = model.leb(leb).clone();
@@ -231,7 +231,7 @@ fn step(ubi: &Ubi<Chip>, volume: &UbiVolume<Chip>, model: &mut Model, prng: &mut
 }
 
 /// Compares the device with the model, and resets the model to the actual state.
-fn verify(ubi: &Ubi<Chip>, model: &mut Model, replay: &str) {
+fn verify(ubi: &Ubi, model: &mut Model, replay: &str) {
     let other = &ubi.volumes()[1];
     let name = other.record.name.as_bytes().to_vec();
     assert!(model.names.contains(&name), "{replay}: name {name:?}");

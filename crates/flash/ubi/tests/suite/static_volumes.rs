@@ -14,7 +14,7 @@ type Chip = Arc<Mutex<RamNand>>;
 
 const BLOCK_BYTES: usize = 8 * 512;
 
-fn attach(chip: &Chip) -> Ubi<Chip> {
+fn attach(chip: &Chip) -> Ubi {
     let scanned =
         scan(Arc::clone(chip), AttachOptions::linux(Access::ReadWrite)).expect("the chip of this test works");
     scanned.attach().expect("the chip of this test works")

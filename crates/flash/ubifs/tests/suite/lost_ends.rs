@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::support::lost::{BITS, Files, NEW_FILE, VID_PAGE};
 use crate::support::medium::Medium;
-use crate::support::rig::{Chip, SMALL};
+use crate::support::rig::SMALL;
 use array::{Execution, Redundancy};
 use media::{Leb, Page, Peb, index};
 use testkit::prng::Prng;
@@ -21,7 +21,7 @@ use ubifs::format::ROOT_INODE;
 use ubifs::mkfs::Time;
 use ubifs::{OpenOptions, Ubifs, UbifsError, Writer};
 
-fn attached(medium: &Medium, access: Access) -> array::Array<Chip> {
+fn attached(medium: &Medium, access: Access) -> array::Array {
     let chips = medium.chips().to_vec();
     array::attach(chips, AttachOptions::linux(access), Execution::Inline).expect("it attaches")
 }

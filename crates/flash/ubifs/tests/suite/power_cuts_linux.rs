@@ -154,7 +154,7 @@ fn assert_whole(path: &Path, geometry: NandGeometry, replay: &str) {
     };
     let nand = FileNand::open(&copy, Access::ReadOnly, Some(plain)).expect("a chip");
     let scanned = ubi::scan(nand, AttachOptions::linux(ubi::Access::ReadOnly)).expect("attaches");
-    let device: Ubi<FileNand> = scanned.attach().expect("attaches");
+    let device: Ubi = scanned.attach().expect("attaches");
     let volume = device.open(VolumeId(0)).expect("the volume is there");
     assert_sound(&volume, &format!("{replay}, after Linux"));
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::support::lost::{BITS, Files, NEW_FILE, VID_PAGE};
 use crate::support::medium::Medium;
-use crate::support::rig::{Chip, SMALL};
+use crate::support::rig::SMALL;
 use array::{Array, ArrayError, Execution, NewMember, Redundancy, with_new_member};
 use media::{NandGeometry, Page, Peb};
 use nand::{ChipModel, FaultModel, PowerCut, SimNand};
@@ -51,10 +51,10 @@ fn below(prng: &mut Prng, end: usize) -> usize {
 }
 
 /// Opens the array with the chip at `place` as its new member.
-fn rebuilding(medium: &Medium, place: usize) -> Result<Array<Chip>, ArrayError> {
+fn rebuilding(medium: &Medium, place: usize) -> Result<Array, ArrayError> {
     let mut others = medium.chips().to_vec();
     let new = NewMember {
-        device: others.remove(place),
+        device: Box::new(others.remove(place)),
         place,
         image_sequence: 7,
         progress: &mut |_| {},
@@ -62,7 +62,7 @@ fn rebuilding(medium: &Medium, place: usize) -> Result<Array<Chip>, ArrayError> 
     with_new_member(others, new, Execution::Inline)
 }
 
-fn attached(medium: &Medium, access: Access) -> Result<Array<Chip>, ArrayError> {
+fn attached(medium: &Medium, access: Access) -> Result<Array, ArrayError> {
     array::attach(
         medium.chips().to_vec(),
         AttachOptions::linux(access),
@@ -70,7 +70,7 @@ fn attached(medium: &Medium, access: Access) -> Result<Array<Chip>, ArrayError> 
     )
 }
 
-fn mounted(array: &Array<Chip>) -> Result<Writer, String> {
+fn mounted(array: &Array) -> Result<Writer, String> {
     let writer = Writer::open(array.volume().clone(), OpenOptions::standard());
     writer.map_err(|error| error.to_string())
 }
@@ -311,7 +311,7 @@ impl Run {
         for attempt in 0..1 + below(&mut self.prng, 4) {
             done.taken_up += u32::from(attempt > 0 && !ended);
             ended |= self.rebuild(done);
-            let is_whole = |array: &Array<Chip>| array.absent().is_none() && array.rebuilding().is_none();
+            let is_whole = |array: &Array| array.absent().is_none() && array.rebuilding().is_none();
             if ended {
                 let array = attached(&self.medium.copy(), Access::ReadOnly).expect("no damage");
                 assert!(is_whole(&array), "{}: {:?}", self.what, array.absent());

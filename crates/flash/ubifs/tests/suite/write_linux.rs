@@ -51,9 +51,9 @@ fn forget(path: &Path) {
     let _ = fs::remove_file(path.with_extension("nand"));
 }
 
-fn volume(path: &Path) -> Arc<UbiVolume<FileNand>> {
+fn volume(path: &Path) -> Arc<UbiVolume> {
     let scanned = ubi::scan(chip(path), AttachOptions::linux(ubi::Access::ReadWrite)).expect("attaches");
-    let device: Ubi<FileNand> = scanned.attach().expect("attaches");
+    let device: Ubi = scanned.attach().expect("attaches");
     Arc::new(device.open(VolumeId(0)).expect("the volume is there"))
 }
 

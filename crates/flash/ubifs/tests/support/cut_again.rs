@@ -35,8 +35,8 @@ pub fn volume(chip: &Chip) -> Arc<dyn Volume> {
 
 /// A volume whose LEBs are erased as soon as they are unmapped; without that, a power cut brings them back.
 pub struct Eager {
-    device: Ubi<Chip>,
-    volume: UbiVolume<Chip>,
+    device: Ubi,
+    volume: UbiVolume,
 }
 
 impl Eager {

@@ -172,7 +172,7 @@ fn try_volume(chip: &Path) -> Option<Arc<dyn Volume>> {
     };
     let chip = FileNand::open(chip, Access::ReadOnly, Some(plain)).ok()?;
     let scanned = ubi::scan(chip, AttachOptions::linux(ubi::Access::ReadOnly)).ok()?;
-    let device: Ubi<FileNand> = scanned.attach().ok()?;
+    let device: Ubi = scanned.attach().ok()?;
     Some(Arc::new(device.open(VolumeId(0)).ok()?))
 }
 

@@ -174,7 +174,7 @@ pub fn assert_sound(volume: &dyn Volume, what: &str) {
 }
 
 /// Runs a few steps of device work.
-fn work<N: Nand>(devices: &[Ubi<N>]) -> Result<(), String> {
+fn work(devices: &[Ubi]) -> Result<(), String> {
     for device in devices {
         for _ in 0..4 {
             device.work().map_err(|error| error.to_string())?;

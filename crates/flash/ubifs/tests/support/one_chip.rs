@@ -28,12 +28,7 @@ pub fn fill(volume: &dyn Volume, image: &[u8]) {
 }
 
 /// Formats a chip with a volume of `lebs` LEBs of `leb_bytes`, slightly smaller than its blocks allow, and fills it.
-pub fn on_chip(
-    chip: &Arc<Mutex<SimNand>>,
-    lebs: u32,
-    leb_bytes: u32,
-    image: &[u8],
-) -> UbiVolume<Arc<Mutex<SimNand>>> {
+pub fn on_chip(chip: &Arc<Mutex<SimNand>>, lebs: u32, leb_bytes: u32, image: &[u8]) -> UbiVolume {
     let options = FormatOptions {
         layout: Layout::usual(&chip.geometry()).expect("a layout"),
         image_sequence: 1,

@@ -95,12 +95,12 @@ impl Shape {
 }
 
 /// The UBI device of a chip.
-pub fn device(chip: &Chip) -> Result<Ubi<Chip>, ubi::AttachError> {
+pub fn device(chip: &Chip) -> Result<Ubi, ubi::AttachError> {
     device_on(Arc::clone(chip), Access::ReadWrite)
 }
 
 /// Like [`device`], for a wrapped chip.
-pub fn device_on<N: Nand>(chip: N, access: Access) -> Result<Ubi<N>, ubi::AttachError> {
+pub fn device_on(chip: impl Nand + 'static, access: Access) -> Result<Ubi, ubi::AttachError> {
     let options = AttachOptions {
         wear_threshold: 1 << 20,
         ..AttachOptions::linux(access)
@@ -109,7 +109,7 @@ pub fn device_on<N: Nand>(chip: N, access: Access) -> Result<Ubi<N>, ubi::Attach
 }
 
 /// The volume of a chip.
-pub fn attach(chip: &Chip) -> Result<Arc<UbiVolume<Chip>>, ubi::AttachError> {
+pub fn attach(chip: &Chip) -> Result<Arc<UbiVolume>, ubi::AttachError> {
     let volume = device(chip)?.open(VolumeId(0));
     Ok(Arc::new(volume.expect("the volume is there")))
 }
