@@ -60,8 +60,6 @@ pub struct NewNode {
 pub struct Opened {
     /// Its handle.
     pub handle: Handle,
-    /// The content that the caller cached for this inode at an earlier close still matches the file.
-    pub cache_still_valid: bool,
 }
 
 /// Data and metadata that must be on the medium when a write returns.
@@ -270,6 +268,12 @@ pub trait FileSystem: Send + Sync + 'static {
     fn fsync(&self, ino: Ino, handle: Handle, data_only: bool) -> FsResult<()>;
     /// The last reference to the handle is gone.
     fn release(&self, ino: Ino, handle: Handle);
+    /// True if the content that the caller cached for this inode before `handle` was opened still certainly matches the file.
+    /// Asked at most once for a handle, after its open and before the caller uses what it cached; a caller that caches
+    /// nothing does not ask.
+    fn cache_still_valid(&self, _ino: Ino, _handle: Handle) -> bool {
+        false
+    }
     /// A host file with the same content as this file, which the kernel may read and write instead of sending requests.
     /// `None` if data must pass through this file system. The answer is the same for all handles of one inode.
     fn backing_file(&self, _ino: Ino, _handle: Handle) -> Option<Arc<OwnedFd>> {

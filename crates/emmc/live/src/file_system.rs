@@ -205,10 +205,7 @@ impl<T: TimeSource + Sync + 'static> FileSystem for CardFileSystem<T> {
     fn open(&self, ino: Ino, flags: OpenFlags, _: Privileges) -> FsResult<Opened> {
         match ino {
             CARD if flags.has(libc::O_TRUNC) => Err(FsError::NotPermitted),
-            CARD => Ok(Opened {
-                handle: Handle(1),
-                cache_still_valid: false,
-            }),
+            CARD => Ok(Opened { handle: Handle(1) }),
             _ => Err(FsError::IsADirectory),
         }
     }

@@ -159,6 +159,13 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         self.engine.inner.release(ino, handle);
     }
 
+    fn cache_still_valid(&self, ino: Ino, handle: Handle) -> bool {
+        // A page cache above may hold data that was lost.
+        let file = self.engine.registry.file(handle);
+        let is_void = file.is_some_and(|file| std::mem::take(&mut file.inode.lock().cache_is_void));
+        self.engine.inner.cache_still_valid(ino, handle) && !is_void
+    }
+
     fn backing_file(&self, ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
         let file = self.engine.inner.backing_file(ino, handle)?;
         // The kernel reads the file without sending requests.
@@ -327,17 +334,13 @@ impl<F: FileSystem> Buffered<F> {
         completed.inspect_err(|_| self.engine.inner.forget(entry.ino, 1))
     }
 
-    /// Registers an open file. A page cache above is invalid if it may hold data that was lost.
+    /// Registers an open file.
     fn opened(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> Opened {
         let inode = self.engine.registry.opened(ino, opened.handle, flags);
         if flags.writes() {
             self.note_synchronous(&inode, opened.handle);
         }
-        let is_void = std::mem::take(&mut inode.lock().cache_is_void);
-        Opened {
-            cache_still_valid: opened.cache_still_valid && !is_void,
-            ..opened
-        }
+        opened
     }
 
     /// Asks the file system below whether it syncs each write, in which case none may be delayed.

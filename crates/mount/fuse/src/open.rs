@@ -16,7 +16,9 @@ impl Dispatcher {
             OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
         let privileges = privileges_if(args.open_flags & OPEN_KILL_SUIDGID != 0, request);
         let opened = self.file_system.open(request.ino(), flags, privileges)?;
-        let (reply, outdates_attributes) = self.open_out(request.ino(), opened, flags);
+        let ino = request.ino();
+        let keeps_cache = || self.file_system.cache_still_valid(ino, opened.handle);
+        let (reply, outdates_attributes) = self.open_out(ino, opened, flags, keeps_cache);
         if outdates_attributes {
             (self.forget_attributes)(request.ino());
         }
@@ -45,16 +47,23 @@ impl Dispatcher {
                 self.file_system.forget(entry.ino, 1);
             })?;
         }
-        let (reply, _) = self.open_out(entry.ino, opened, flags);
+        let (reply, _) = self.open_out(entry.ino, opened, flags, || false);
         let trust = self.trust_in_created(self.entry_lifetime(parent), &entry);
         put::<EntryOut>(out, &entry_out(&entry, trust));
         put(out, &reply);
         Ok(())
     }
 
-    /// Decides the I/O mode of an open file: passthrough, direct, or through the kernel's page cache. True if attributes
-    /// sent before carry a longer lifetime than is now allowed.
-    fn open_out(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> (OpenOut, bool) {
+    /// Decides the I/O mode of an open file: passthrough, direct, or through the kernel's page cache. Without passthrough
+    /// the kernel drops what it cached before this open unless `keeps_cache`. True if attributes sent before carry a longer
+    /// lifetime than is now allowed.
+    fn open_out(
+        &self,
+        ino: Ino,
+        opened: Opened,
+        flags: OpenFlags,
+        keeps_cache: impl FnOnce() -> bool,
+    ) -> (OpenOut, bool) {
         let Handle(fh) = opened.handle;
         let backing = || self.file_system.backing_file(ino, opened.handle);
         // A file that is only read has nothing to flush at close; a written one only needs a FLUSH if the host's close
@@ -85,7 +94,7 @@ impl Dispatcher {
             open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
             self.synced_by_kernel.opened_direct(opened.handle);
         }
-        if opened.cache_still_valid {
+        if keeps_cache() {
             open_flags |= fopen::KEEP_CACHE;
         }
         let reply = OpenOut {

@@ -55,17 +55,16 @@ impl PassFs {
             other => (other?, false),
         };
         self.descriptors.opened(&file);
-        let stat = stat(&file)?;
-        let stamp = Stamp::taken(&file, &stat);
-        let cache_still_valid = inode.keeps_content(stamp) && !truncates;
         let mut open = OpenFile::new(file, inode, flags, self.watch.get());
         open.append_only = append_only;
-        open.stamp = stamp;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
-        Ok(Opened {
-            handle,
-            cache_still_valid,
-        })
+        Ok(Opened { handle })
+    }
+
+    pub(crate) fn content_is_kept(&self, handle: Handle) -> FsResult<bool> {
+        let open = self.handles.file(handle)?;
+        let stamp = Stamp::taken(&open.file, &stat(&open.file)?);
+        Ok(open.inode.keeps_content(*open.stamp.get_or_init(|| stamp)))
     }
 
     /// Opens the file, dropping the optional flags that the host refuses: `O_NOATIME`, and read access to a file to be
@@ -126,7 +125,9 @@ impl PassFs {
     pub(crate) fn release_file(&self, handle: Handle) {
         if let Some(Open::File(open)) = self.handles.remove(handle) {
             // The kernel has seen the reply to this open, and dropped what was kept before it.
-            open.inode.confirm(open.stamp);
+            if let Some(stamp) = open.stamp.get() {
+                open.inode.confirm(*stamp);
+            }
         }
     }
 

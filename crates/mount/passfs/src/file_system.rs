@@ -142,6 +142,10 @@ impl FileSystem for PassFs {
         self.release_file(handle);
     }
 
+    fn cache_still_valid(&self, _ino: Ino, handle: Handle) -> bool {
+        self.content_is_kept(handle).unwrap_or(false)
+    }
+
     fn backing_file(&self, _ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
         if !self.config.offer_backing {
             return None;

@@ -33,8 +33,8 @@ pub(crate) struct OpenFile {
     pub inode: Arc<Inode>,
     /// Opened for writing: a close may have to flush.
     pub writes: bool,
-    /// The state of the content at this open.
-    pub stamp: Stamp,
+    /// The state of the content after this open, if the caller asked whether an earlier one still matches it.
+    pub stamp: OnceLock<Stamp>,
     /// The host only lets this file grow (`chattr +a`): the descriptor has `O_APPEND`.
     pub append_only: bool,
     /// Durability that the flags of the open require of changes without flags of their own.
@@ -79,7 +79,7 @@ impl OpenFile {
             file,
             inode,
             writes: flags.writes(),
-            stamp: Stamp::default(),
+            stamp: OnceLock::new(),
             append_only: false,
             durability: flags.durability(),
             run: Mutex::default(),

@@ -89,6 +89,11 @@ impl Inode {
         keeps
     }
 
+    /// Content that the kernel kept may be that of a write which failed: the next open drops it.
+    pub(crate) fn lost_content(&self) {
+        self.state().stamp = Stamp::default();
+    }
+
     /// The kernel has seen the reply to the open with this stamp.
     pub(crate) fn confirm(&self, stamp: Stamp) {
         let mut state = self.state();

@@ -349,13 +349,7 @@ impl PassFs {
             flags,
             self.watch.get(),
         ))));
-        Ok((
-            entry,
-            Opened {
-                handle,
-                cache_still_valid: false,
-            },
-        ))
+        Ok((entry, Opened { handle }))
     }
 
     pub(crate) fn open_directory(&self, ino: Ino) -> FsResult<Handle> {

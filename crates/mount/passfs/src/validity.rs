@@ -1,16 +1,16 @@
 //! Decides whether content that a cache above kept from an earlier open still matches the host file.
 //!
-//! A [`Stamp`] of (mtime, ctime, size) is taken at each open, and compared with the one before. The answer is "no" unless it
-//! is certainly "yes":
+//! A [`Stamp`] of (mtime, ctime, size) is taken after each open whose caller asks, and compared with the one before. The
+//! answer is "no" unless it is certainly "yes":
 //!
 //! - Two changes within one tick of the file system's times carry the same times, and times move before the data
-//!   does. A stamp taken less than `COMPLETE_NS` (2.1 s) after the file's last change proves nothing. A single write of the
-//!   source that takes longer than that is not detected.
+//!   does. A stamp taken less than `COMPLETE_NS` (2.1 s) after the file's last change proves nothing. A single call or
+//!   page fault of the source that takes longer than that is not detected, nor are calls that change content and no time.
 //! - A store through a shared mapping moves the times only when it makes a clean page dirty. Until that page is written
 //!   out, further stores leave no trace, and on a file system in memory they never leave one. A stamp proves something only
 //!   on a local file system that writes pages out, and while the file has no dirty page ([`changes_move_times`]).
 //! - A write through the mount moves the times too, and no stamp is taken after it: it would cover a change of the source
-//!   that was made meanwhile. The next open drops what was kept.
+//!   that was made meanwhile. The next open drops what was kept. So it does after a write that failed.
 //! - An open that finds a change makes the kernel drop its pages once it sees the reply. Until a handle with that stamp
 //!   is released, no other open keeps pages.
 
@@ -40,7 +40,9 @@ impl Stamp {
         let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
         let changed = &stat.stx_ctime;
         let changed_ns = i128::from(changed.tv_sec) * 1_000_000_000 + i128::from(changed.tv_nsec);
-        let settled = changes_move_times(file, stat, now_ns - changed_ns);
+        // A clock that is set back can give two changes the same time if times have whole seconds.
+        let is_fine = stat.stx_mtime.tv_nsec != 0 || changed.tv_nsec != 0;
+        let settled = is_fine && changes_move_times(file, stat, now_ns - changed_ns);
         match (packed(&stat.stx_mtime), packed(changed)) {
             (Some(mtime), Some(ctime)) if settled => Self {
                 mtime,

@@ -39,7 +39,8 @@ impl PassFs {
             } else {
                 self.write_cached(&open, offset, data, mode)
             }
-        })??;
+        });
+        let written = written.flatten().inspect_err(|_| open.inode.lost_content())?;
         self.tally.write_done(written);
         self.count_contiguous(&open, offset, written);
         Ok(written)

@@ -159,6 +159,10 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         self.inner.release(ino, handle);
     }
 
+    fn cache_still_valid(&self, ino: Ino, handle: Handle) -> bool {
+        self.inner.cache_still_valid(ino, handle)
+    }
+
     fn backing_file(&self, ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {
         self.inner.backing_file(ino, handle)
     }

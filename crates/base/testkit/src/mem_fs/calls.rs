@@ -267,7 +267,6 @@ impl FileSystem for MemFs {
         }
         Ok(Opened {
             handle: state.open(ino, flags)?,
-            cache_still_valid: state.vouches_for_caches,
         })
     }
 
@@ -293,13 +292,7 @@ impl FileSystem for MemFs {
             Err(error) => return Err(error),
         };
         let handle = state.open(entry.ino, flags)?;
-        Ok((
-            entry,
-            Opened {
-                handle,
-                cache_still_valid: false,
-            },
-        ))
+        Ok((entry, Opened { handle }))
     }
 
     fn tmpfile(
@@ -317,13 +310,11 @@ impl FileSystem for MemFs {
         };
         let ino = state.make(caller, parent, Body::File(Content::default()), node)?;
         let handle = state.open(ino, flags)?;
-        Ok((
-            state.entry(ino)?,
-            Opened {
-                handle,
-                cache_still_valid: false,
-            },
-        ))
+        Ok((state.entry(ino)?, Opened { handle }))
+    }
+
+    fn cache_still_valid(&self, _: Ino, _: Handle) -> bool {
+        self.lock().vouches_for_caches
     }
 
     fn read(&self, ino: Ino, handle: Handle, offset: u64, out: &mut [u8]) -> FsResult<usize> {

@@ -181,11 +181,12 @@ impl FileSystem for MountedUbifs {
             inode,
             read_ahead: ReadAhead::default(),
         });
-        Ok(Opened {
-            handle,
-            // The file system never changes.
-            cache_still_valid: true,
-        })
+        Ok(Opened { handle })
+    }
+
+    fn cache_still_valid(&self, _: Ino, _: Handle) -> bool {
+        // The file system never changes.
+        true
     }
 
     fn create(&self, _: &Caller, _: Ino, _: &[u8], _: NewNode, _: OpenFlags) -> FsResult<(Entry, Opened)> {

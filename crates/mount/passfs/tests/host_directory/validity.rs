@@ -31,8 +31,9 @@ fn valid(source: &Source, entry: &vfs::Entry) -> bool {
         .fs
         .open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
         .unwrap();
+    let kept = source.fs.cache_still_valid(entry.ino, opened.handle);
     source.fs.release(entry.ino, opened.handle);
-    opened.cache_still_valid
+    kept
 }
 
 /// Writes the file out, and waits until its last change is clearly in the past of the host's clock.
@@ -136,10 +137,54 @@ fn no_open_keeps_content_before_the_one_that_found_a_change_is_released() {
             .open(entry.ino, OpenFlags(libc::O_RDONLY), Privileges::Keep)
             .unwrap()
     };
+    let kept = |opened: &vfs::Opened| source.fs.cache_still_valid(entry.ino, opened.handle);
     let (first, second) = (open(), open());
-    assert!(!first.cache_still_valid && !second.cache_still_valid);
+    assert!(!kept(&first) && !kept(&second));
     source.fs.release(entry.ino, first.handle);
-    assert!(open().cache_still_valid);
+    assert!(kept(&open()));
+}
+
+/// Under passthrough nobody asks.
+#[test]
+fn an_open_that_nobody_asked_about_proves_nothing() {
+    let Some(source) = source() else {
+        return;
+    };
+    std::fs::write(source.path("file"), b"content").unwrap();
+    age(&source, "file");
+    let entry = source.lookup("file").unwrap();
+    for _ in 0..2 {
+        let flags = OpenFlags(libc::O_RDONLY);
+        let unasked = source.fs.open(entry.ino, flags, Privileges::Keep).unwrap();
+        source.fs.release(entry.ino, unasked.handle);
+    }
+    assert!(!valid(&source, &entry));
+    assert!(valid(&source, &entry));
+    std::fs::write(source.path("file"), b"CONTENT").unwrap();
+    age(&source, "file");
+    let flags = OpenFlags(libc::O_RDONLY);
+    let unasked = source.fs.open(entry.ino, flags, Privileges::Keep).unwrap();
+    source.fs.release(entry.ino, unasked.handle);
+    assert!(!valid(&source, &entry), "nobody told the kernel of the change");
+}
+
+/// The kernel's page cache has data that the file never got.
+#[test]
+fn a_write_that_failed_voids_caches() {
+    let Some(source) = source() else {
+        return;
+    };
+    std::fs::write(source.path("file"), b"content").unwrap();
+    age(&source, "file");
+    let entry = source.lookup("file").unwrap();
+    let flags = OpenFlags(libc::O_RDONLY);
+    let reader = source.fs.open(entry.ino, flags, Privileges::Keep).unwrap();
+    valid(&source, &entry);
+    assert!(valid(&source, &entry));
+    let file = (entry, reader.handle);
+    assert!(source.write(file, 0, b"LOST").is_err(), "it is open for reading");
+    assert!(!valid(&source, &entry));
+    assert!(valid(&source, &entry));
 }
 
 #[test]
@@ -156,7 +201,7 @@ fn a_truncating_open_never_vouches() {
             Privileges::Keep,
         )
         .unwrap();
-    assert!(!opened.cache_still_valid);
+    assert!(!source.fs.cache_still_valid(entry.ino, opened.handle));
 }
 
 /// Stores twice to a page of `file`: the second store moves none of its times, as the page is dirty.

@@ -51,8 +51,6 @@ impl MountedWriter {
                 flags,
                 read_ahead: ReadAhead::default(),
             }),
-            // Only requests of the kernel change the file.
-            cache_still_valid: true,
         })
     }
 

@@ -265,6 +265,11 @@ impl FileSystem for MountedWriter {
         self.open_file(ino, flags, privileges)
     }
 
+    fn cache_still_valid(&self, _: Ino, _: Handle) -> bool {
+        // Only requests of the kernel change the file.
+        true
+    }
+
     fn create(
         &self,
         caller: &Caller,
