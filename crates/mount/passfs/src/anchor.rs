@@ -15,6 +15,7 @@
 //! distinguished, and a call on a removed inode is answered with [`vfs::FsError::Stale`]. A file that is open here
 //! stays reachable without a name: see [`crate::inodes::Inode::fd`].
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -97,10 +98,29 @@ impl Anchor {
     }
 
     /// False if `found`, the handle of an inode with the same number, shows that the number was reused.
-    pub(crate) fn is_of(&self, found: Option<&HostHandle>) -> bool {
+    ///
+    /// A descriptor holds the number of its inode, but not that of a subvolume of btrfs: it is free once the subvolume is
+    /// deleted, and a snapshot that gets it has the inodes' numbers, too.
+    pub(crate) fn is_of<'a>(
+        &self,
+        key: HostKey,
+        found: impl FnOnce() -> Option<Cow<'a, HostHandle>>,
+    ) -> bool {
         match self {
+            Self::Descriptor(fd) if key.is_on_anonymous_device() && magic::is_on(fd, &[magic::BTRFS]) => {
+                let own = Found::of(fd.as_fd()).map(|own| own.handle);
+                own.zip(found()).is_none_or(|(own, found)| own == *found)
+            }
             Self::Descriptor(_) => true,
-            Self::Handle(handle, _) => found.is_none_or(|found| found == handle),
+            Self::Handle(handle, _) => found().is_none_or(|found| *found == *handle),
+        }
+    }
+
+    /// The handle of its inode, if its file system has handles.
+    pub(crate) fn handle_now(&self) -> Option<Cow<'_, HostHandle>> {
+        match self {
+            Self::Descriptor(fd) => Found::of(fd.as_fd()).map(|found| Cow::Owned(found.handle)),
+            Self::Handle(handle, _) => Some(Cow::Borrowed(handle)),
         }
     }
 }

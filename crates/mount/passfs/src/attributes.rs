@@ -20,6 +20,11 @@ pub(crate) struct HostKey {
 }
 
 impl HostKey {
+    /// The device's number is not that of a block device, as for subvolumes of btrfs.
+    pub(crate) const fn is_on_anonymous_device(self) -> bool {
+        self.device >> 20 == 0
+    }
+
     pub(crate) fn of(stat: &Statx) -> Self {
         let device = stat.stx_dev_major << 20 | stat.stx_dev_minor;
         Self {

@@ -2,16 +2,16 @@
 //! `Ino`.
 //!
 //! Each entry references its inode by a host file handle or an `O_PATH` descriptor, see [`crate::anchor`]. While a
-//! descriptor is open the host can't reuse the inode's number, so the pair identifies the file; a handle contains the
-//! host's generation and distinguishes files that had one number in turn. The table is sharded by that pair; both
-//! directions of one entry are in one shard, so each operation takes one short lock and never makes a system call under
-//! it.
+//! descriptor is open the host can't reuse the inode's number, so the pair identifies the file (but on btrfs, where handles
+//! are compared); a handle contains the host's generation and distinguishes files that had one number in turn. The table is
+//! sharded by that pair; both directions of one entry are in one shard, so each operation takes one short lock and, but for
+//! these handles, never makes a system call under it.
 //!
 //! An `Ino` consists of a count and the shard, and is never reused: a forgotten one is answered with
 //! [`FsError::Stale`]. [`Ino::ROOT`] is kept beside the shards and never removed. The table's memory shrinks with the
 //! number of inodes.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
@@ -276,10 +276,15 @@ impl InodeTable {
         // Declared before the guard: an unneeded candidate is closed after the lock is released.
         let mut candidate = candidate;
         let mut shard = self.lock(index);
-        let own = candidate.anchor.handle();
-        let inode = match shard.keys.get(&key) {
-            Some(known) if known.0.anchor.is_of(handle.or(own)) => Arc::clone(&known.0),
-            _ => {
+        let found = || {
+            handle
+                .map(Cow::Borrowed)
+                .or_else(|| candidate.anchor.handle_now())
+        };
+        let known = shard.keys.get(&key).map(|known| Arc::clone(&known.0));
+        let inode = match known.filter(|known| known.anchor.is_of(key, found)) {
+            Some(known) => known,
+            None => {
                 candidate.ino = Ino(FIRST + (shard.taken_in << SHARD_BITS | u64::from(index)));
                 let inode = Arc::new(candidate);
                 shard.taken_in += 1;
@@ -316,14 +321,14 @@ impl InodeTable {
         numbers
     }
 
-    /// Counts one more lookup of a known inode that is referenced by a descriptor: its number can't have been reused.
-    pub(crate) fn count_held(&self, key: HostKey) -> Option<Ino> {
+    /// Counts one more lookup of the known inode that was found by this handle, if it is referenced by a descriptor.
+    pub(crate) fn count_held(&self, key: HostKey, found: Option<&HostHandle>) -> Option<Ino> {
         if key == self.root.key() {
             return Some(Ino::ROOT);
         }
         let shard = self.lock(shard_of_key(key));
         let known = &shard.keys.get(&key)?.0;
-        if known.anchor.handle().is_some() {
+        if known.anchor.handle().is_some() || !known.anchor.is_of(key, || found.map(Cow::Borrowed)) {
             return None;
         }
         known.count();

@@ -61,7 +61,8 @@ impl PassFs {
             && let Err(error) = self.descriptors.admit_held(&fd)
         {
             // An inode that is already referenced needs no further descriptor.
-            let known = self.inodes.count_held(key);
+            let found = Found::of(fd.as_fd()).map(|found| found.handle);
+            let known = self.inodes.count_held(key, found.as_ref());
             return known.map(|ino| self.entry_as(ino, &stat)).ok_or(error);
         }
         Ok(self.entry(fd, &stat).0)
@@ -98,7 +99,7 @@ impl PassFs {
             return Ok(None);
         }
         if kind == FileKind::Directory {
-            return match self.inodes.count_held(key) {
+            return match self.inodes.count_held(key, Some(&found.handle)) {
                 Some(known) => self.entry_of_counted(known).map(Some),
                 None => Ok(None),
             };
