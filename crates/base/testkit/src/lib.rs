@@ -9,6 +9,7 @@
 //! - [`hostile`]: valid inputs of decoders, changed at random, and the limits that hold for each.
 //! - [`heap`]: peak memory of a part of a test.
 //! - [`is_full`]: whether the long variants of tests run.
+//! - [`CachedPages`]: what the host's page cache holds of a file.
 //! - [`needs()`]: requirements on the machine, and the record of tests left out.
 //! - [`lab`]: the distribution's kernel in QEMU, which checks flash images and runs its file systems.
 //!
@@ -24,6 +25,7 @@ pub mod lab;
 mod mem_fs;
 pub mod model;
 mod needs;
+mod page_cache;
 pub mod prng;
 
 pub use depth::{is_full, left_to_full};
@@ -31,3 +33,4 @@ pub use ext4::{Ext4, OnExt4};
 pub use faulty_fs::{Call, Faults, FaultyFs, Times, WriteRecord};
 pub use mem_fs::MemFs;
 pub use needs::{Need, needs, report_left_out};
+pub use page_cache::CachedPages;

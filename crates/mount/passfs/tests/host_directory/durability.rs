@@ -1,7 +1,6 @@
 //! Durability that a write asks for (`O_SYNC`, `O_DSYNC` and their `RWF_` forms), by the state of the host's page cache.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 
 use passfs::{PassConfig, PassFs};
 use vfs::{CopyRange, FallocateMode, FileSystem, Ino, OpenFlags, Privileges, WriteMode};
@@ -10,26 +9,9 @@ use crate::source::{PLAIN, Source, write_mode};
 
 const MIB: usize = 1 << 20;
 
-/// `struct cachestat`
-#[repr(C)]
-#[derive(Default)]
-struct CacheStat {
-    cached: u64,
-    dirty: u64,
-    writeback: u64,
-    evicted: u64,
-    recently_evicted: u64,
-}
-
-/// Pages of the file that are not on the medium yet; `None` where the kernel does not tell (older than 6.5).
-pub(crate) fn pages_not_written(file: &File) -> Option<u64> {
-    const SYS_CACHESTAT: libc::c_long = 451;
-    // `struct cachestat_range`: from the start, to the end.
-    let range = [0_u64; 2];
-    let mut found = CacheStat::default();
-    // SAFETY: both structures are laid out as the kernel's and outlive the call.
-    let result = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), &raw mut found, 0) };
-    (result == 0).then_some(found.dirty + found.writeback)
+/// Pages of the file that are not on the medium yet; `None` where the kernel does not tell.
+fn pages_not_written(file: &File) -> Option<u64> {
+    testkit::CachedPages::of(file).map(|pages| pages.not_written())
 }
 
 /// `None`, recorded as left out, where dirty pages can't be seen: an old kernel, or a host without a medium (tmpfs).

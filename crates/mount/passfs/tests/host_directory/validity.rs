@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vfs::{FileSystem, OpenFlags, Privileges};
 
-use crate::durability::pages_not_written;
 use crate::source::Source;
 
 /// A source whose file system writes pages out, on a host that tells of dirty pages. `None`, with a printed reason, if the build
@@ -17,7 +16,7 @@ fn source() -> Option<Source> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let is_suited = SUITED.contains(&rustix::fs::statfs(folder.path()).unwrap().f_type);
     let file = tempfile::tempfile_in(folder.path()).unwrap();
-    if !is_suited || pages_not_written(&file).is_none() {
+    if !is_suited || testkit::CachedPages::of(&file).is_none() {
         testkit::report_left_out(
             "data kept over opens: it needs Linux 6.5 and a build directory on ext4, xfs or btrfs",
         );
