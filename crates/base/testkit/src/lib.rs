@@ -9,7 +9,7 @@
 //! - [`hostile`]: valid inputs of decoders, changed at random, and the limits that hold for each.
 //! - [`heap`]: peak memory of a part of a test.
 //! - [`is_full`]: whether the long variants of tests run.
-//! - [`CachedPages`]: what the host's page cache holds of a file.
+//! - [`CachedPages`]: the pages of a file in the host's page cache.
 //! - [`needs()`]: requirements on the machine, and the record of tests left out.
 //! - [`lab`]: the distribution's kernel in QEMU, which checks flash images and runs its file systems.
 //!

@@ -1,4 +1,4 @@
-//! What the host's page cache holds of a file: `cachestat(2)`.
+//! Pages of a file in the host's page cache, by `cachestat(2)`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
