@@ -27,8 +27,7 @@ tidegate=${TIDEGATE:-$target/debug/tidegate}
 here=$PWD/scripts/judges
 
 . scripts/judges/install.sh
-# pjdfstest's own time goes to system calls; fsx compares what it reads.
-install_judge pjdfstest "$pjdfstest_version" 0
+install_judge pjdfstest "$pjdfstest_version"
 install_judge fsx "$fsx_version"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-judges.XXXXXX")

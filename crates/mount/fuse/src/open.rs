@@ -15,12 +15,12 @@ impl Dispatcher {
         let flags =
             OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
         let privileges = privileges_if(args.open_flags & OPEN_KILL_SUIDGID != 0, request);
-        let opened = self.file_system.open(request.ino(), flags, privileges)?;
         let ino = request.ino();
+        let opened = self.file_system.open(ino, flags, privileges)?;
         let keeps_cache = || self.file_system.cache_still_valid(ino, opened.handle);
         let (reply, outdates_attributes) = self.open_out(ino, opened, flags, keeps_cache);
         if outdates_attributes {
-            (self.forget_attributes)(request.ino());
+            (self.forget_attributes)(ino);
         }
         put(out, &reply);
         Ok(())

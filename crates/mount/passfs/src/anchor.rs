@@ -108,8 +108,8 @@ impl Anchor {
     ) -> bool {
         match self {
             Self::Descriptor(fd) if key.is_on_anonymous_device() && magic::is_on(fd, &[magic::BTRFS]) => {
-                let own = Found::of(fd.as_fd()).map(|own| own.handle);
-                own.zip(found()).is_none_or(|(own, found)| own == *found)
+                let own = self.handle_now();
+                own.zip(found()).is_none_or(|(own, found)| own == found)
             }
             Self::Descriptor(_) => true,
             Self::Handle(handle, _) => found().is_none_or(|found| *found == *handle),

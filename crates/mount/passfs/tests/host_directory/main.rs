@@ -30,6 +30,7 @@ mod privileges;
 mod removed;
 #[cfg(test)]
 mod rights;
+#[cfg(test)]
 mod snapshots;
 #[cfg(test)]
 mod source;
