@@ -36,6 +36,10 @@ step "unit, property and integration tests"
 logs=$(mktemp -d "${TMPDIR:-/tmp}/tidegate-tests.XXXXXX")
 # A test that returns early appends its reason here (testkit::needs).
 export TIDEGATE_LEFT_OUT=$logs/left-out
+# A folder of its own for their temporary files, which must be empty at the end.
+chmod 755 "$logs"
+mkdir -m 1777 "$logs/tmp"
+export TMPDIR=$logs/tmp
 groups=()
 finish() {
     trap - EXIT INT TERM HUP
@@ -76,6 +80,12 @@ for i in "${!names[@]}"; do
     [ "$status" -eq 0 ] || failed+=("${names[i]}")
 done
 groups=()
+left=$(ls -A "$TMPDIR"; losetup --noheadings --list --output NAME,BACK-FILE 2>/dev/null | grep -F "$logs" || true)
+if [ -n "$left" ]; then
+    step "left behind by tests: temporary files and loop devices"
+    echo "$left"
+    failed+=("tests that clean up after themselves")
+fi
 if [ -s "$TIDEGATE_LEFT_OUT" ]; then
     step "tests left out, with their reasons"
     sort -u "$TIDEGATE_LEFT_OUT" | awk -F '\t' '

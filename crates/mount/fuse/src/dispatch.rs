@@ -422,6 +422,9 @@ impl Dispatcher {
     }
 
     fn forget_one(&self, ino: Ino, count: u64) {
+        if let Some(deferred) = self.inodes.take_deferred(ino) {
+            self.file_system.release(ino, deferred);
+        }
         self.file_system.forget(ino, count);
         // A concurrent lookup may have counted the inode again and sent the bit to the kernel: then it stays recorded.
         if self.inodes.is_told_privileged(ino) && self.file_system.getattr(ino, None).is_err() {

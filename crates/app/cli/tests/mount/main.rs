@@ -28,6 +28,8 @@ mod quota;
 #[cfg(test)]
 mod races;
 #[cfg(test)]
+mod reopening;
+#[cfg(test)]
 mod requests;
 #[cfg(test)]
 mod rights;

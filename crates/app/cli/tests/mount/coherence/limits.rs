@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::changes::{CHANGES, make_subject};
@@ -79,6 +79,7 @@ fn a_file_system_below_the_source_keeps_the_timeouts() {
     if !testkit::needs(&[testkit::Need::Root]) {
         return;
     }
+    let mut below = None;
     let mount = |source: &Path| {
         fs::create_dir(source.join("below")).unwrap();
         let done = Command::new("mount")
@@ -86,11 +87,13 @@ fn a_file_system_below_the_source_keeps_the_timeouts() {
             .arg(source.join("below"))
             .status();
         assert!(done.unwrap().success());
+        below = Some(Detached(source.join("below")));
         make_subject(&source.join("below"));
     };
     let Some(mounted) = start_told(mount, &[]) else {
         return;
     };
+    let _below = below;
     let beside = mounted.source().parent().unwrap().to_owned();
     for (number, (_, change)) in (0..10).zip(CHANGES) {
         see(&mounted);
@@ -100,16 +103,16 @@ fn a_file_system_below_the_source_keeps_the_timeouts() {
     see(&mounted);
     fs::write(mounted.source().join("beside it"), "").unwrap();
     see(&mounted);
-    let below = mounted.source().join("below");
-    drop(mounted);
-    assert!(
-        Command::new("umount")
-            .arg("-l")
-            .arg(below)
-            .status()
-            .unwrap()
-            .success()
-    );
+}
+
+/// A file system that is detached at the end, while the daemon still holds it, so that the folder above can be removed.
+struct Detached(PathBuf);
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg("-l").arg(&self.0).status();
+        assert!(std::thread::panicking() || done.is_ok_and(|done| done.success()));
+    }
 }
 
 /// Anonymous memory of the daemon.
