@@ -425,6 +425,8 @@ impl Dispatcher {
         if let Some(deferred) = self.inodes.take_deferred(ino) {
             self.file_system.release(ino, deferred);
         }
+        // The kernel has dropped its pages.
+        self.inodes.take_lost_content(ino);
         self.file_system.forget(ino, count);
         // A concurrent lookup may have counted the inode again and sent the bit to the kernel: then it stays recorded.
         if self.inodes.is_told_privileged(ino) && self.file_system.getattr(ino, None).is_err() {

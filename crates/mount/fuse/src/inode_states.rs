@@ -1,5 +1,5 @@
-//! State of inodes between requests: the I/O mode of their open files, and whether the kernel caches a setuid or setgid
-//! bit.
+//! State of inodes between requests: the I/O mode of their open files, whether the kernel caches a setuid or setgid bit, and
+//! whether it caches data that was lost.
 //!
 //! # One I/O mode per inode
 //! The kernel demands that either all open files of an inode are under passthrough, with the same backing file, or
@@ -13,7 +13,10 @@
 //! keeps its cached attributes until they expire. It can only have cached a bit that a reply carried: those inodes are
 //! recorded, so that the write that clears the bit can invalidate the kernel's attributes.
 //!
-//! Inodes without either have no entry. Lock order: a shard's lock is held across the registering ioctl; the only lock
+//! # Lost data
+//! The kernel keeps the data of a WRITE that failed, as if it were clean. The next open drops it.
+//!
+//! Inodes without any of these have no entry. Lock order: a shard's lock is held across the registering ioctl; the only lock
 //! taken under it is that of the list of refusals.
 
 use std::collections::HashMap;
@@ -34,6 +37,8 @@ struct State {
     open: Option<OpenFiles>,
     /// A reply carried a setuid or setgid bit to the kernel.
     told_privileged: bool,
+    /// A WRITE failed, whose data the kernel may keep.
+    lost_content: bool,
 }
 
 struct OpenFiles {
@@ -310,6 +315,22 @@ impl InodeStates {
             .is_some_and(|state| state.told_privileged)
     }
 
+    /// Records that a WRITE failed.
+    pub fn lose_content(&self, ino: Ino) {
+        self.shard(ino).entry(ino).or_default().lost_content = true;
+    }
+
+    /// True if the kernel may keep data of a WRITE that failed; the record is then removed.
+    pub fn take_lost_content(&self, ino: Ino) -> bool {
+        let mut shard = self.shard(ino);
+        let Some(state) = shard.get_mut(&ino) else {
+            return false;
+        };
+        let lost = std::mem::take(&mut state.lost_content);
+        tidy(&mut shard, ino);
+        lost
+    }
+
     /// Reasons why passthrough is not in use for some files.
     pub fn refusals(&self) -> Vec<String> {
         self.registrar
@@ -349,7 +370,7 @@ fn use_of(flags: OpenFlags) -> Use {
 
 /// Removes the entry of `ino` if it is empty, and frees capacity that is no longer needed.
 fn tidy(shard: &mut HashMap<Ino, State>, ino: Ino) {
-    let is_empty = |state: &State| state.open.is_none() && !state.told_privileged;
+    let is_empty = |state: &State| state.open.is_none() && !state.told_privileged && !state.lost_content;
     if !shard.get(&ino).is_some_and(is_empty) {
         return;
     }

@@ -95,7 +95,7 @@ impl Dispatcher {
             open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
             self.synced_by_kernel.opened_direct(opened.handle);
         }
-        if keeps_cache() {
+        if keeps_cache() && !self.inodes.take_lost_content(ino) {
             open_flags |= fopen::KEEP_CACHE;
         }
         let reply = OpenOut {

@@ -81,7 +81,9 @@ impl Dispatcher {
         if mode.durability() != Durability::None && self.synced_by_kernel.includes(Handle(args.fh), mode) {
             mode.flags = mode.flags.without(libc::O_SYNC);
         }
-        let written = self.write_out(request, &args, data, mode)?;
+        let written = self
+            .write_out(request, &args, data, mode)
+            .inspect_err(|_| self.inodes.lose_content(request.ino()))?;
         self.counters.write(written);
         self.privileges_killed(request.ino(), mode.privileges);
         Ok(WriteOut {

@@ -1,5 +1,5 @@
-//! The end of a session after a panic in the file system, on real mounts. Without `/dev/fuse` and root the tests print
-//! that and pass.
+//! Sessions whose file system fails, and their end after a panic in it, on real mounts. Without `/dev/fuse` and root the tests
+//! print that and pass.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ impl Served {
             return None;
         }
         let folder = tempfile::TempDir::new().expect("a temporary folder");
-        let file_system = FaultyFs::new(MemFs::new());
+        let file_system = FaultyFs::new(MemFs::with_valid_caches());
         let faults = file_system.faults();
         let config = MountConfig {
             source: "model".to_owned(),
@@ -133,6 +133,34 @@ fn a_panic_answers_its_request_and_ends_the_mount_with_an_error() {
     let error = served.ended().unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
     assert!(!is_mounted(served.folder.path()));
+}
+
+/// The kernel keeps the data of a write that failed, and every open says that what it keeps is valid.
+#[test]
+fn after_a_write_that_failed_an_open_shows_what_the_file_has() {
+    let Some(served) = Served::start(2, Switch::On, Switch::Off) else {
+        return;
+    };
+    let path = served.path("file");
+    fs::write(&path, "kept").unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    served.faults.fail(Call::Write, Times::ForEver, FsError::Io);
+    file.write_all_at(b"LOST", 0).unwrap();
+    let told = file.sync_all().unwrap_err();
+    assert_eq!(told.raw_os_error(), Some(libc::EIO));
+    served.faults.heal();
+    drop(file);
+    for _ in 0..2 {
+        assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
+    }
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .write_all_at(b"new!", 0)
+        .unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "new!");
 }
 
 /// `ENOTSUPP` is reserved for the kernel, but some file systems leak it.

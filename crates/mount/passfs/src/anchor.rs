@@ -99,15 +99,15 @@ impl Anchor {
 
     /// False if `found`, the handle of an inode with the same number, shows that the number was reused.
     ///
-    /// A descriptor holds the number of its inode, but not that of a subvolume of btrfs: it is free once the subvolume is
-    /// deleted, and a snapshot that gets it has the inodes' numbers, too.
+    /// A descriptor holds the number of its inode on a block device. On FUSE and NFS the server gives it away, and on btrfs
+    /// that of a subvolume is free once it is deleted, and a snapshot that gets it has the inodes' numbers, too.
     pub(crate) fn is_of<'a>(
         &self,
         key: HostKey,
         found: impl FnOnce() -> Option<Cow<'a, HostHandle>>,
     ) -> bool {
         match self {
-            Self::Descriptor(fd) if key.is_on_anonymous_device() && magic::is_on(fd, &[magic::BTRFS]) => {
+            Self::Descriptor(_) if key.is_on_anonymous_device() => {
                 let own = self.handle_now();
                 own.zip(found()).is_none_or(|(own, found)| own == found)
             }

@@ -2,10 +2,10 @@
 //! `Ino`.
 //!
 //! Each entry references its inode by a host file handle or an `O_PATH` descriptor, see [`crate::anchor`]. While a
-//! descriptor is open the host can't reuse the inode's number, so the pair identifies the file (but on btrfs, where handles
-//! are compared); a handle contains the host's generation and distinguishes files that had one number in turn. The table is
-//! sharded by that pair; both directions of one entry are in one shard, so each operation takes one short lock and, but for
-//! these handles, never makes a system call under it.
+//! descriptor is open a host on a block device can't reuse the inode's number, so the pair identifies the file. On other
+//! hosts (FUSE, NFS, btrfs) handles are compared, too: a handle contains the host's generation and distinguishes files that
+//! had one number in turn. The table is sharded by that pair; both directions of one entry are in one shard, so each operation
+//! takes one short lock. Handles, which a host tells from memory, are the only system calls under it.
 //!
 //! An `Ino` consists of a count and the shard, and is never reused: a forgotten one is answered with
 //! [`FsError::Stale`]. [`Ino::ROOT`] is kept beside the shards and never removed. The table's memory shrinks with the
@@ -87,11 +87,6 @@ impl Inode {
         let keeps = state.stamp.vouches_for(&stamp);
         state.stamp = if keeps { stamp } else { stamp.in_doubt() };
         keeps
-    }
-
-    /// Content that the kernel kept may be that of a write which failed: the next open drops it.
-    pub(crate) fn lost_content(&self) {
-        self.state().stamp = Stamp::default();
     }
 
     /// The kernel has seen the reply to the open with this stamp.

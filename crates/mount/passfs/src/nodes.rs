@@ -47,7 +47,7 @@ impl PassFs {
         }
     }
 
-    /// Finds a plain name in an open directory: two system calls, and one for a known directory.
+    /// Finds a plain name in an open directory: two system calls for a file that is referenced by handle.
     fn find_in(&self, directory: BorrowedFd<'_>, name: &[u8]) -> FsResult<Entry> {
         if self.anchors.always_by_handle()
             && let Some(entry) = self.find_without_descriptor(directory, name)?

@@ -10,7 +10,7 @@
 //!   out, further stores leave no trace, and on a file system in memory they never leave one. A stamp proves something only
 //!   on a local file system that writes pages out, and while the file has no dirty page ([`changes_move_times`]).
 //! - A write through the mount moves the times too, and no stamp is taken after it: it would cover a change of the source
-//!   that was made meanwhile. The next open drops what was kept. So it does after a write that failed.
+//!   that was made meanwhile. The next open drops what was kept. `fuse` sees to it after a write that failed.
 //! - An open that finds a change makes the kernel drop its pages once it sees the reply. Until a handle with that stamp
 //!   is released, no other open keeps pages.
 

@@ -40,7 +40,7 @@ impl PassFs {
                 self.write_cached(&open, offset, data, mode)
             }
         });
-        let written = written.flatten().inspect_err(|_| open.inode.lost_content())?;
+        let written = written.flatten()?;
         self.tally.write_done(written);
         self.count_contiguous(&open, offset, written);
         Ok(written)

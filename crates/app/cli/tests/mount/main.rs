@@ -33,6 +33,8 @@ mod reopening;
 mod requests;
 #[cfg(test)]
 mod rights;
+#[cfg(test)]
+mod stacked;
 mod sync_reach;
 #[cfg(test)]
 mod synchronous;

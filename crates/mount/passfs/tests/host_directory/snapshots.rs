@@ -71,12 +71,15 @@ fn a_snapshot_that_took_over_the_number_of_another_is_another() {
     let Some(btrfs) = Btrfs::on(folder.path()) else {
         return;
     };
+    let root = btrfs.root.clone();
     btrfs.subvolume(&["create"], &["origin"]);
-    fs::write(btrfs.root.join("origin/file"), "before").unwrap();
+    fs::write(root.join("origin/file"), "before").unwrap();
     btrfs.subvolume(&["snapshot"], &["origin", "snapshot"]);
-    let device = |name: &str| fs::metadata(btrfs.root.join(name)).unwrap().dev();
+    let device = |name: &str| fs::metadata(root.join(name)).unwrap().dev();
     let number = device("snapshot");
     let source = Source::in_folder(folder);
+    // Detached before its folder is removed.
+    let btrfs = btrfs;
     let find = || {
         let snapshot = source.lookup("snapshot").unwrap();
         (snapshot, source.fs.lookup(snapshot.ino, b"file").unwrap())
@@ -86,7 +89,7 @@ fn a_snapshot_that_took_over_the_number_of_another_is_another() {
     assert_eq!((before.0.ino, before.1.ino), (again.0.ino, again.1.ino));
 
     btrfs.subvolume(&["delete"], &["snapshot"]);
-    fs::write(btrfs.root.join("origin/file"), "and after").unwrap();
+    fs::write(root.join("origin/file"), "and after").unwrap();
     let reused = (0..40).map(|number| format!("next{number}")).find(|name| {
         btrfs.subvolume(&["snapshot"], &["origin", name]);
         device(name) == number
@@ -95,7 +98,7 @@ fn a_snapshot_that_took_over_the_number_of_another_is_another() {
         testkit::report_left_out("no snapshot got the number of the one that was deleted");
         return;
     };
-    fs::rename(btrfs.root.join(reused), btrfs.root.join("snapshot")).unwrap();
+    fs::rename(root.join(reused), root.join("snapshot")).unwrap();
     let after = find();
     assert_ne!(before.0.ino, after.0.ino);
     assert_ne!(before.1.ino, after.1.ino);

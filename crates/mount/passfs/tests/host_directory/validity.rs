@@ -167,42 +167,6 @@ fn an_open_that_nobody_asked_about_proves_nothing() {
     assert!(!valid(&source, &entry), "nobody told the kernel of the change");
 }
 
-/// The kernel's page cache has data that the file never got.
-#[test]
-fn a_write_that_failed_voids_caches() {
-    let Some(source) = source() else {
-        return;
-    };
-    std::fs::write(source.path("file"), b"content").unwrap();
-    age(&source, "file");
-    let entry = source.lookup("file").unwrap();
-    let flags = OpenFlags(libc::O_RDONLY);
-    let reader = source.fs.open(entry.ino, flags, Privileges::Keep).unwrap();
-    valid(&source, &entry);
-    assert!(valid(&source, &entry));
-    let file = (entry, reader.handle);
-    assert!(source.write(file, 0, b"LOST").is_err(), "it is open for reading");
-    assert!(!valid(&source, &entry));
-    assert!(valid(&source, &entry));
-}
-
-#[test]
-fn a_truncating_open_never_vouches() {
-    let source = Source::new();
-    let (entry, _) = source.create("file");
-    age(&source, "file");
-    valid(&source, &entry);
-    let opened = source
-        .fs
-        .open(
-            entry.ino,
-            OpenFlags(libc::O_WRONLY | libc::O_TRUNC),
-            Privileges::Keep,
-        )
-        .unwrap();
-    assert!(!source.fs.cache_still_valid(entry.ino, opened.handle));
-}
-
 /// Stores twice to a page of `file`: the second store moves none of its times, as the page is dirty.
 fn store_twice(file: &std::fs::File, between: impl FnOnce()) {
     let bytes = 4096;
