@@ -138,7 +138,7 @@ impl Stripe {
             out[part.at..part.at + part.len].copy_from_slice(&bytes[taken..taken + part.len]);
             taken += part.len;
         }
-        debug_assert_eq!(taken, bytes.len(), "a piece covers its member's share");
+        assert_eq!(taken, bytes.len(), "a piece covers its member's share");
     }
 
     fn parts(&self, offset: u32, len: usize) -> impl Iterator<Item = Part> + use<> {

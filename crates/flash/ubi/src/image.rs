@@ -117,7 +117,7 @@ pub fn build_image<R: Read>(
         };
         write(&block(options, &header, &raw)).map_err(write_failed)?;
     }
-    debug_assert!(raw.len().is_multiple_of(RECORD_BYTES));
+    assert!(raw.len().is_multiple_of(RECORD_BYTES));
     for (volume, mut content) in volumes {
         write_volume(options, &volume, &mut content, &mut |bytes| {
             write(bytes).map_err(write_failed)
@@ -223,6 +223,6 @@ fn block(options: &ImageOptions, header: &VidHeader, data: &[u8]) -> Vec<u8> {
     place(0, &ec_header.encode());
     place(index(layout.vid_header_offset()), &header.encode());
     place(index(layout.data_offset()), data);
-    debug_assert_eq!(header.encode().len(), HEADER_BYTES);
+    assert_eq!(header.encode().len(), HEADER_BYTES);
     block
 }

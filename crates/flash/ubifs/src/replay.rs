@@ -118,7 +118,7 @@ pub(crate) fn replay(
                 bytes: found.header.bytes,
             };
             report.sequence_max = report.sequence_max.max(found.header.sequence);
-            match change(node, found, place) {
+            match change(node, found) {
                 Ok(Some(what)) => changes.push(Change {
                     sequence: found.header.sequence,
                     place,
@@ -141,7 +141,7 @@ pub(crate) fn replay(
     }
 }
 
-fn change(node: &[u8], found: &Found, place: Place) -> Result<Option<What>, NodeDefect> {
+fn change(node: &[u8], found: &Found) -> Result<Option<What>, NodeDefect> {
     let kind = found.header.kind;
     let wrong = |why| NodeDefect::Field { kind, why };
     if found.header.sequence >= SEQUENCE_END {
@@ -193,7 +193,6 @@ fn change(node: &[u8], found: &Found, place: Place) -> Result<Option<What>, Node
         NodeKind::Authentication => return Ok(None),
         _ => return Err(wrong("it does not belong into the journal")),
     };
-    debug_assert_eq!(place.bytes, found.header.bytes);
     Ok(Some(what))
 }
 

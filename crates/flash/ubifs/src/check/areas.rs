@@ -247,9 +247,8 @@ impl Masters {
                     Fault::Contradiction("the two master nodes differ, and the file system was unmounted");
                 checker.tell(Area::Master, None, Some(other.at), fault);
             }
-            [one, other] => {
+            [one, _] => {
                 let missing = if one.is_none() { MASTER_LEB } else { MASTER_LEB + 1 };
-                debug_assert!(one.is_some() || other.is_some());
                 let place = Some(At {
                     leb: missing,
                     offset: 0,

@@ -51,7 +51,7 @@ impl Writer {
             return Ok(None);
         }
         for insertion in &edits.insertions {
-            debug_assert!(
+            assert!(
                 self.space
                     .get(insertion.place.leb)
                     .is_some_and(|space| !space.index)
