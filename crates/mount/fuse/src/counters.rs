@@ -28,7 +28,6 @@ pub struct Counters {
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     descriptor_shortages: AtomicU64,
-    files_reopened: AtomicU64,
 }
 
 impl Counters {
@@ -39,7 +38,6 @@ impl Counters {
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             descriptor_shortages: AtomicU64::new(0),
-            files_reopened: AtomicU64::new(0),
         }
     }
 
@@ -68,10 +66,6 @@ impl Counters {
         self.descriptor_shortages.fetch_add(1, Relaxed);
     }
 
-    pub fn reopened(&self) {
-        self.files_reopened.fetch_add(1, Relaxed);
-    }
-
     pub fn snapshot(&self) -> SessionStats {
         let (voluntary, involuntary) = context_switches();
         let operations = (0u32..)
@@ -98,7 +92,6 @@ impl Counters {
             read_bytes: self.read_bytes.load(Relaxed),
             written_bytes: self.written_bytes.load(Relaxed),
             descriptor_shortages: self.descriptor_shortages.load(Relaxed),
-            files_reopened: self.files_reopened.load(Relaxed),
             names_invalidated: 0,
             inodes_invalidated: 0,
             everything_invalidated: 0,

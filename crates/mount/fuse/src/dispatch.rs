@@ -422,15 +422,10 @@ impl Dispatcher {
     }
 
     fn forget_one(&self, ino: Ino, count: u64) {
-        if let Some(deferred) = self.inodes.take_deferred(ino) {
-            self.file_system.release(ino, deferred);
-        }
-        // The kernel has dropped its pages.
-        self.inodes.take_lost_content(ino);
         self.file_system.forget(ino, count);
-        // A concurrent lookup may have counted the inode again and sent the bit to the kernel: then it stays recorded.
-        if self.inodes.is_told_privileged(ino) && self.file_system.getattr(ino, None).is_err() {
-            self.inodes.take_told_privileged(ino);
+        // Other lookups may be counted, or a concurrent one may have counted the inode again: then the records stay.
+        if self.inodes.is_recorded(ino) && self.file_system.getattr(ino, None).is_err() {
+            self.inodes.forget(ino);
         }
     }
 

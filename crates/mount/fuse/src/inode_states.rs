@@ -5,8 +5,7 @@
 //! The kernel demands that either all open files of an inode are under passthrough, with the same backing file, or
 //! none, and fails an open that differs with `EIO`. So the first open decides, and its decision holds until the last
 //! release; the kernel is asked for passthrough again for each inode. The kernel leaves the mode before it sends
-//! RELEASE, so its count of open files is never above the one here. A file whose close is deferred
-//! ([`crate::deferred_close`]) has a count of 0 and a registered backing file, which the next open uses again.
+//! RELEASE, so its count of open files is never above the one here.
 //!
 //! # Bits sent to the kernel
 //! Under HANDLE_KILLPRIV_V2 a write by an ordinary user clears setuid and setgid in the file system, and the kernel
@@ -14,7 +13,8 @@
 //! recorded, so that the write that clears the bit can invalidate the kernel's attributes.
 //!
 //! # Lost data
-//! The kernel keeps the data of a WRITE that failed, as if it were clean. The next open drops it.
+//! The kernel keeps the data of a WRITE that failed, as if it were clean. Opens have it dropped, until one of them was released:
+//! the kernel has seen the reply to that one.
 //!
 //! Inodes without any of these have no entry. Lock order: a shard's lock is held across the registering ioctl; the only lock
 //! taken under it is that of the list of refusals.
@@ -23,10 +23,9 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use vfs::{Attr, FileKind, Handle, Ino, OpenFlags};
+use vfs::{Attr, FileKind, Handle, Ino};
 
 use crate::backing::{Backing, Registrar};
-use crate::deferred_close::{Deferrals, Reader};
 
 const SHARDS: usize = 16;
 /// A shard that once had many entries shrinks to this capacity.
@@ -37,15 +36,18 @@ struct State {
     open: Option<OpenFiles>,
     /// A reply carried a setuid or setgid bit to the kernel.
     told_privileged: bool,
-    /// A WRITE failed, whose data the kernel may keep.
-    lost_content: bool,
+    lost: Option<Lost>,
+}
+
+/// A WRITE failed, whose data the kernel may keep.
+#[derive(Default)]
+struct Lost {
+    /// An open since then, whose reply has it dropped.
+    dropped_by: Option<Handle>,
 }
 
 struct OpenFiles {
-    /// 0 while the close of `reader` is deferred.
     count: u64,
-    /// The latest open file that is only read, under passthrough.
-    reader: Option<Reader>,
     /// `None`: the daemon serves data requests.
     backing: Option<Backing>,
     /// Under passthrough: an open file may be mapped for writing. Such changes bypass both this process and the
@@ -70,7 +72,7 @@ pub enum Sharing {
 
 /// Use of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
+pub enum Use {
     /// It is only read.
     Reads,
     /// It is only written.
@@ -85,8 +87,6 @@ pub struct Counted {
     pub passthrough: Option<Passthrough>,
     /// Attributes that were sent before carry a longer lifetime than is now allowed.
     pub outdates_attributes: bool,
-    /// A file whose close was deferred, which the caller closes.
-    pub to_close: Option<Handle>,
 }
 
 /// Passthrough settings of an open file for the kernel.
@@ -103,7 +103,6 @@ pub struct InodeStates {
     shards: [Mutex<HashMap<Ino, State>>; SHARDS],
     /// `None` without passthrough: open files then have one mode anyway.
     registrar: Option<Registrar>,
-    pub deferrals: Deferrals,
     /// Attributes may be kept until a change is reported, so that open files matter without passthrough too.
     counts_all: bool,
 }
@@ -114,7 +113,6 @@ impl InodeStates {
             counts_all,
             shards: std::array::from_fn(|_| Mutex::default()),
             registrar,
-            deferrals: Deferrals::default(),
         }
     }
 
@@ -127,16 +125,10 @@ impl InodeStates {
     /// Counts one more open file of `ino`. `backing` supplies its host file; only the first open calls it.
     ///
     /// Returns the backing file if the inode is under passthrough.
-    pub fn open(
-        &self,
-        ino: Ino,
-        (handle, flags): (Handle, OpenFlags),
-        backing: impl FnOnce() -> Option<Arc<OwnedFd>>,
-    ) -> Counted {
+    pub fn open(&self, ino: Ino, used: Use, backing: impl FnOnce() -> Option<Arc<OwnedFd>>) -> Counted {
         if self.registrar.is_none() && !self.counts_all {
             return Counted::default();
         }
-        let used = use_of(flags);
         let register = |registrar: &Registrar| backing().and_then(|file| registrar.register(file.as_fd()));
         let mut shard = self.shard(ino);
         let open = shard
@@ -145,15 +137,11 @@ impl InodeStates {
             .open
             .get_or_insert_with(|| OpenFiles {
                 count: 0,
-                reader: None,
                 backing: self.registrar.as_ref().and_then(register),
                 may_be_mapped: false,
                 may_be_written: false,
                 limits_attributes: false,
             });
-        // A deferred close ends here, as `flags` are others: otherwise the file would have been opened again.
-        let replaced = open.reader.take_if(|_| open.count == 0);
-        self.deferrals.subtract(usize::from(replaced.is_some()));
         open.count += 1;
         let has_backing = open.backing.is_some();
         let may_be_mapped = used == Use::Maps && has_backing;
@@ -162,92 +150,13 @@ impl InodeStates {
         open.may_be_mapped |= may_be_mapped;
         open.may_be_written |= used != Use::Reads && has_backing;
         open.limits_attributes |= limits_attributes;
-        if used == Use::Reads && has_backing {
-            open.reader = Some(Reader::new(handle, flags));
-        }
         Counted {
-            passthrough: open.passthrough(),
+            passthrough: open.backing.as_ref().map(|backing| Passthrough {
+                backing_id: backing.id(),
+                close_may_fail: backing.close_may_fail(),
+            }),
             outdates_attributes,
-            to_close: replaced.map(|reader| reader.handle()),
         }
-    }
-
-    /// Counts a file whose close was deferred as open again, if it was opened with these flags. Returns it and its backing
-    /// file.
-    pub fn reopen(&self, ino: Ino, flags: OpenFlags) -> Option<(Handle, Passthrough)> {
-        if self.deferrals.is_empty() {
-            return None;
-        }
-        let mut shard = self.shard(ino);
-        let open = shard
-            .get_mut(&ino)?
-            .open
-            .as_mut()
-            .filter(|open| open.count == 0)?;
-        let reader = open
-            .reader
-            .as_ref()
-            .filter(|reader| reader.was_opened_with(flags))?;
-        let found = (reader.handle(), open.passthrough()?);
-        open.count = 1;
-        self.deferrals.subtract(1);
-        Some(found)
-    }
-
-    /// Defers the close of `handle`, the last open file of `ino`, if it may be deferred. The file counts as released.
-    pub fn defer_close(&self, ino: Ino, handle: Handle) -> bool {
-        if self.registrar.is_none() {
-            return false;
-        }
-        let mut shard = self.shard(ino);
-        let state = shard.get_mut(&ino).and_then(|state| state.open.as_mut());
-        let Some(open) = state.filter(|open| open.count == 1) else {
-            return false;
-        };
-        let (Some(backing), Some(reader)) = (&open.backing, &mut open.reader) else {
-            return false;
-        };
-        // On a file system whose close may fail, as NFS, a file that is open also changes what its removal does.
-        if backing.close_may_fail() || reader.handle() != handle || !self.deferrals.add(reader) {
-            return false;
-        }
-        open.count = 0;
-        (open.may_be_mapped, open.may_be_written, open.limits_attributes) = (false, false, false);
-        true
-    }
-
-    /// The file of `ino` whose close is deferred, which the caller closes.
-    pub fn take_deferred(&self, ino: Ino) -> Option<Handle> {
-        if self.deferrals.is_empty() {
-            return None;
-        }
-        let mut shard = self.shard(ino);
-        let open = shard.get_mut(&ino)?.open.take_if(|open| open.count == 0)?;
-        tidy(&mut shard, ino);
-        self.deferrals.subtract(1);
-        open.reader.map(|reader| reader.handle())
-    }
-
-    /// The files whose close was deferred before the current period, or all of them, which the caller closes.
-    pub fn take_all_deferred(&self, also_new: bool) -> Vec<(Ino, Handle)> {
-        let is_due = |open: &mut OpenFiles| {
-            let reader = open.reader.as_ref().filter(|_| open.count == 0);
-            reader.is_some_and(|reader| also_new || self.deferrals.is_due(reader))
-        };
-        let mut taken = Vec::new();
-        for shard in &self.shards {
-            let mut shard = shard.lock().expect("no panic under this lock");
-            let before = taken.len();
-            for (ino, state) in shard.iter_mut() {
-                let reader = state.open.take_if(is_due).and_then(|open| open.reader);
-                taken.extend(reader.map(|reader| (*ino, reader.handle())));
-            }
-            for (ino, _) in &taken[before..] {
-                tidy(&mut shard, *ino);
-            }
-        }
-        self.deferrals.subtract(taken.len());
-        taken
     }
 
     /// Whether the kernel may write to the file itself: it is open for writing under passthrough.
@@ -258,21 +167,18 @@ impl InodeStates {
     }
 
     /// Counts one open file of `ino` fewer.
-    pub fn release(&self, ino: Ino) {
-        if self.registrar.is_none() && !self.counts_all {
-            return;
-        }
+    pub fn release(&self, ino: Ino, handle: Handle) {
         let mut shard = self.shard(ino);
         let Some(state) = shard.get_mut(&ino) else { return };
-        let Some(open) = state.open.as_mut().filter(|open| open.count > 0) else {
-            return;
-        };
-        open.count -= 1;
-        if open.count == 0 {
-            // Unregister under the lock, so that the next open never finds two registrations.
-            state.open = None;
-            tidy(&mut shard, ino);
+        state.lost.take_if(|lost| lost.dropped_by == Some(handle));
+        if let Some(open) = &mut state.open {
+            open.count -= 1;
+            if open.count == 0 {
+                // Unregister under the lock, so that the next open never finds two registrations.
+                state.open = None;
+            }
         }
+        tidy(&mut shard, ino);
     }
 
     /// Records that `attr` is sent to the kernel.
@@ -308,27 +214,35 @@ impl InodeStates {
         told
     }
 
-    /// Whether [`InodeStates::take_told_privileged`] would return true.
-    pub fn is_told_privileged(&self, ino: Ino) -> bool {
+    /// Whether anything is recorded of what the kernel caches of `ino`.
+    pub fn is_recorded(&self, ino: Ino) -> bool {
         self.shard(ino)
             .get(&ino)
-            .is_some_and(|state| state.told_privileged)
+            .is_some_and(|state| state.told_privileged || state.lost.is_some())
+    }
+
+    /// Removes what is recorded of what the kernel caches of `ino`, which it has forgotten.
+    pub fn forget(&self, ino: Ino) {
+        let mut shard = self.shard(ino);
+        if let Some(state) = shard.get_mut(&ino) {
+            (state.told_privileged, state.lost) = (false, None);
+            tidy(&mut shard, ino);
+        }
     }
 
     /// Records that a WRITE failed.
     pub fn lose_content(&self, ino: Ino) {
-        self.shard(ino).entry(ino).or_default().lost_content = true;
+        self.shard(ino).entry(ino).or_default().lost = Some(Lost::default());
     }
 
-    /// True if the kernel may keep data of a WRITE that failed; the record is then removed.
-    pub fn take_lost_content(&self, ino: Ino) -> bool {
+    /// True if the kernel may keep data of a WRITE that failed, which the reply to the open of `handle` is to have dropped.
+    pub fn must_drop_content(&self, ino: Ino, handle: Handle) -> bool {
         let mut shard = self.shard(ino);
-        let Some(state) = shard.get_mut(&ino) else {
+        let Some(lost) = shard.get_mut(&ino).and_then(|state| state.lost.as_mut()) else {
             return false;
         };
-        let lost = std::mem::take(&mut state.lost_content);
-        tidy(&mut shard, ino);
-        lost
+        lost.dropped_by.get_or_insert(handle);
+        true
     }
 
     /// Reasons why passthrough is not in use for some files.
@@ -349,28 +263,9 @@ impl InodeStates {
     }
 }
 
-impl OpenFiles {
-    fn passthrough(&self) -> Option<Passthrough> {
-        let backing = self.backing.as_ref()?;
-        Some(Passthrough {
-            backing_id: backing.id(),
-            close_may_fail: backing.close_may_fail(),
-        })
-    }
-}
-
-/// A shared writable mapping takes a descriptor that reads and writes.
-fn use_of(flags: OpenFlags) -> Use {
-    match (flags.reads(), flags.writes()) {
-        (true, true) => Use::Maps,
-        (false, true) => Use::Writes,
-        (_, false) => Use::Reads,
-    }
-}
-
 /// Removes the entry of `ino` if it is empty, and frees capacity that is no longer needed.
 fn tidy(shard: &mut HashMap<Ino, State>, ino: Ino) {
-    let is_empty = |state: &State| state.open.is_none() && !state.told_privileged && !state.lost_content;
+    let is_empty = |state: &State| state.open.is_none() && !state.told_privileged && state.lost.is_none();
     if !shard.get(&ino).is_some_and(is_empty) {
         return;
     }
@@ -416,15 +311,31 @@ mod tests {
         states.tell(Ino(6), &attr(libc::S_IFREG | 0o4755));
         states.tell(Ino(6), &attr(libc::S_IFREG | 0o755));
         states.tell(Ino(7), &attr(libc::S_IFDIR | 0o2755));
-        assert!(states.is_told_privileged(Ino(5)));
+        assert!(states.is_recorded(Ino(5)));
         assert!(states.take_told_privileged(Ino(5)));
         assert!(!states.take_told_privileged(Ino(5)));
         assert!(!states.take_told_privileged(Ino(6)) && !states.take_told_privileged(Ino(7)));
         assert_eq!(states.entries_and_room().0, 0);
     }
 
-    const MAPS: (Handle, OpenFlags) = (Handle(1), OpenFlags(libc::O_RDWR));
-    const READS: (Handle, OpenFlags) = (Handle(2), OpenFlags(libc::O_RDONLY));
+    #[test]
+    fn lost_content_is_dropped_by_each_open_until_one_of_them_is_released() {
+        let states = InodeStates::new(None, false);
+        assert!(!states.must_drop_content(Ino(5), Handle(1)));
+        states.lose_content(Ino(5));
+        assert!(states.must_drop_content(Ino(5), Handle(2)) && states.must_drop_content(Ino(5), Handle(3)));
+        states.release(Ino(5), Handle(1));
+        assert!(states.must_drop_content(Ino(5), Handle(4)), "an open before the loss was released");
+        states.release(Ino(5), Handle(2));
+        assert!(!states.must_drop_content(Ino(5), Handle(5)));
+        states.lose_content(Ino(5));
+        states.must_drop_content(Ino(5), Handle(6));
+        states.lose_content(Ino(5));
+        states.release(Ino(5), Handle(6));
+        assert!(states.is_recorded(Ino(5)), "more was lost after that open");
+        states.forget(Ino(5));
+        assert_eq!(states.entries_and_room().0, 0);
+    }
 
     /// A registrar whose requests all fail, as `/dev/null` does not know the ioctl.
     fn refusing() -> InodeStates {
@@ -439,19 +350,19 @@ mod tests {
     #[test]
     fn the_mode_of_the_first_open_file_holds_until_the_last_is_released() {
         let states = refusing();
-        let first = states.open(Ino(5), MAPS, offer);
+        let first = states.open(Ino(5), Use::Maps, offer);
         assert!(first.passthrough.is_none() && first.outdates_attributes);
         let not_asked = || panic!("the kernel was asked a second time for an open inode");
-        assert_eq!(states.open(Ino(5), MAPS, not_asked), Counted::default());
+        assert_eq!(states.open(Ino(5), Use::Maps, not_asked), Counted::default());
         assert_eq!(
             states.tell(Ino(5), &attr(libc::S_IFREG)),
             Sharing::Open,
             "no mapping bypasses the daemon"
         );
-        states.release(Ino(5));
-        states.release(Ino(5));
+        states.release(Ino(5), Handle(1));
+        states.release(Ino(5), Handle(1));
         let mut asked = false;
-        states.open(Ino(5), READS, || {
+        states.open(Ino(5), Use::Reads, || {
             asked = true;
             None
         });
@@ -464,10 +375,10 @@ mod tests {
     fn nothing_is_kept_of_files_that_were_open_once() {
         let states = refusing();
         for number in 0..100_000 {
-            states.open(Ino(number), READS, || None);
+            states.open(Ino(number), Use::Reads, || None);
         }
         for number in 0..100_000 {
-            states.release(Ino(number));
+            states.release(Ino(number), Handle(1));
         }
         let (entries, room) = states.entries_and_room();
         assert_eq!(entries, 0);

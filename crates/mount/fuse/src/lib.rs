@@ -11,7 +11,6 @@ mod backing;
 mod caching;
 mod config;
 mod counters;
-mod deferred_close;
 mod device;
 mod dispatch;
 mod error_log;

@@ -5,7 +5,7 @@ use vfs::{Handle, Ino, NewNode, OpenFlags, Opened};
 use crate::abi::{CreateIn, EntryOut, OPEN_KILL_SUIDGID, OpenIn, OpenOut, fopen, opcode};
 use crate::config::DirectIo;
 use crate::dispatch::{Dispatcher, privileges_if, put};
-use crate::inode_states::Passthrough;
+use crate::inode_states::Use;
 use crate::reply::entry_out;
 use crate::request::{Request, take_name};
 
@@ -16,11 +16,7 @@ impl Dispatcher {
             OpenFlags(args.flags.cast_signed()).without(libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
         let privileges = privileges_if(args.open_flags & OPEN_KILL_SUIDGID != 0, request);
         let ino = request.ino();
-        if let Some(reply) = self.reopen(ino, flags) {
-            put(out, &reply);
-            return Ok(());
-        }
-        let opened = self.with_descriptors(|| self.file_system.open(ino, flags, privileges))?;
+        let opened = self.file_system.open(ino, flags, privileges)?;
         let keeps_cache = || self.file_system.cache_still_valid(ino, opened.handle);
         let (reply, outdates_attributes) = self.open_out(ino, opened, flags, keeps_cache);
         if outdates_attributes {
@@ -40,10 +36,10 @@ impl Dispatcher {
         let flags = OpenFlags(args.flags.cast_signed());
         let (caller, parent, mut input) = (request.caller(), request.ino(), input);
         let (entry, opened) = if request.header.opcode == opcode::TMPFILE {
-            self.with_descriptors(|| self.file_system.tmpfile(&caller, parent, node, flags))?
+            self.file_system.tmpfile(&caller, parent, node, flags)?
         } else {
-            let name = take_name(&mut input)?;
-            self.with_descriptors(|| self.file_system.create(&caller, parent, name, node, flags))?
+            self.file_system
+                .create(&caller, parent, take_name(&mut input)?, node, flags)?
         };
         if request.header.opcode != opcode::TMPFILE {
             self.sync_names(parent).inspect_err(|_| {
@@ -73,15 +69,18 @@ impl Dispatcher {
         // A file that is only read has nothing to flush at close; a written one only needs a FLUSH if the host's close
         // may fail.
         let mut open_flags = if flags.writes() { 0 } else { fopen::NOFLUSH };
-        let counted = self.inodes.open(ino, (opened.handle, flags), backing);
-        if let Some(deferred) = counted.to_close {
-            self.file_system.release(ino, deferred);
-        }
+        let counted = self.inodes.open(ino, use_of(flags), backing);
         if let Some(file) = counted.passthrough {
-            return (
-                passed_through(opened.handle, flags, file),
-                counted.outdates_attributes,
-            );
+            open_flags |= fopen::PASSTHROUGH;
+            if !file.close_may_fail {
+                open_flags |= fopen::NOFLUSH;
+            }
+            let reply = OpenOut {
+                fh,
+                open_flags,
+                backing_id: file.backing_id,
+            };
+            return (reply, counted.outdates_attributes);
         }
         let direct_io = match self.direct_io {
             // The page cache would place appended data at the kernel's idea of the end of file.
@@ -95,7 +94,8 @@ impl Dispatcher {
             open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
             self.synced_by_kernel.opened_direct(opened.handle);
         }
-        if keeps_cache() && !self.inodes.take_lost_content(ino) {
+        let drops = self.inodes.must_drop_content(ino, opened.handle);
+        if keeps_cache() && !drops {
             open_flags |= fopen::KEEP_CACHE;
         }
         let reply = OpenOut {
@@ -114,20 +114,16 @@ impl Dispatcher {
     pub(crate) fn release(&self, ino: Ino, handle: Handle) {
         // First, as the handle's number may be reused after the release.
         self.synced_by_kernel.released(handle);
-        if self.inodes.defer_close(ino, handle) {
-            return;
-        }
         self.file_system.release(ino, handle);
-        self.inodes.release(ino);
+        self.inodes.release(ino, handle);
     }
 }
 
-/// The reply to an open of `file`, whose data the kernel reads and writes itself.
-pub(crate) fn passed_through(Handle(fh): Handle, flags: OpenFlags, file: Passthrough) -> OpenOut {
-    let is_flushed = flags.writes() && file.close_may_fail;
-    OpenOut {
-        fh,
-        open_flags: fopen::PASSTHROUGH | if is_flushed { 0 } else { fopen::NOFLUSH },
-        backing_id: file.backing_id,
+/// A shared writable mapping takes a descriptor that reads and writes.
+fn use_of(flags: OpenFlags) -> Use {
+    match (flags.reads(), flags.writes()) {
+        (true, true) => Use::Maps,
+        (false, true) => Use::Writes,
+        (_, false) => Use::Reads,
     }
 }

@@ -1,7 +1,7 @@
 //! A mounted file system: its workers, its end, and its statistics.
 //!
-//! Threads: `threads` workers, each with its own descriptor and region. They share only the dispatcher. One thread ends
-//! deferred closes. The thread that called [`Session::mount`] waits in [`Session::wait`].
+//! Threads: `threads` workers, each with its own descriptor and region. They share only the dispatcher. The thread that
+//! called [`Session::mount`] waits in [`Session::wait`].
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -203,13 +203,6 @@ impl Session {
                     .map_err(failed)?;
             }
         }
-        if self.negotiated.passthrough {
-            let dispatcher = self.dispatcher.clone();
-            let closing = thread::Builder::new().name("fuse-close".to_owned());
-            // Without it files are closed at once.
-            self.threads
-                .extend(closing.spawn(move || dispatcher.close_deferred()));
-        }
         Ok(())
     }
 
@@ -319,7 +312,6 @@ impl Session {
     /// Admits no more requests and waits for those in flight: without limit if the session is healthy, as an fsync may
     /// take long.
     fn close(&self) {
-        self.dispatcher.inodes.deferrals.end();
         let in_flight = &self.dispatcher.in_flight;
         in_flight.fetch_add(Dispatcher::CLOSED, Ordering::AcqRel);
         let mut failed_at = None;

@@ -37,8 +37,6 @@ pub struct SessionStats {
     pub written_bytes: u64,
     /// Requests that failed because the daemon had run out of descriptors.
     pub descriptor_shortages: u64,
-    /// Opens answered with a file that was still open, as its close was deferred.
-    pub files_reopened: u64,
     /// Cached names invalidated, as they changed behind the mount.
     pub names_invalidated: u64,
     /// Inodes invalidated, as they changed behind the mount.

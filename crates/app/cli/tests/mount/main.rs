@@ -28,8 +28,6 @@ mod quota;
 #[cfg(test)]
 mod races;
 #[cfg(test)]
-mod reopening;
-#[cfg(test)]
 mod requests;
 #[cfg(test)]
 mod rights;
