@@ -25,7 +25,7 @@ wishes=(fio:fio)
 # Spark, a second engine for the analyses of block traces, in the long tests: it runs on Java; pyspark comes by pip.
 [ "${TIDEGATE_FULL:-}" ] && needs+=(java:default-jre-headless python3:python3)
 # External programs used by tests; a test whose program is unavailable says so.
-judges=(blkparse:blktrace fio:fio strace:strace sqlite3:sqlite3 chromium:chromium mkfs.fat:dosfstools mshowfat:mtools mkfs.xfs:xfsprogs ubinize:mtd-utils)
+judges=(bindfs:bindfs blkparse:blktrace fio:fio strace:strace sqlite3:sqlite3 chromium:chromium mkfs.fat:dosfstools mshowfat:mtools mkfs.xfs:xfsprogs ubinize:mtd-utils)
 [ "${TIDEGATE_TEST:-}" ] && needs+=("${judges[@]}")
 # The peers of `make bench`; unavailable ones are skipped there.
 peers=(bindfs:bindfs mergerfs:mergerfs python3:python3 git:git)

@@ -45,7 +45,8 @@ finish() {
     trap - EXIT INT TERM HUP
     for group in "${groups[@]}"; do kill -TERM -- "-$group" 2>/dev/null || true; done
     wait
-    rm -rf "$logs"
+    # What a killed test left mounted there is not to be removed.
+    rm -rf --one-file-system "$logs"
 }
 trap finish EXIT
 trap 'exit 130' INT

@@ -325,7 +325,10 @@ mod tests {
         states.lose_content(Ino(5));
         assert!(states.must_drop_content(Ino(5), Handle(2)) && states.must_drop_content(Ino(5), Handle(3)));
         states.release(Ino(5), Handle(1));
-        assert!(states.must_drop_content(Ino(5), Handle(4)), "an open before the loss was released");
+        assert!(
+            states.must_drop_content(Ino(5), Handle(4)),
+            "an open before the loss was released"
+        );
         states.release(Ino(5), Handle(2));
         assert!(!states.must_drop_content(Ino(5), Handle(5)));
         states.lose_content(Ino(5));

@@ -25,7 +25,7 @@ use rustix::fs::OFlags;
 use rustix::path::Arg;
 use vfs::{FileKind, FsError, FsResult};
 
-use crate::attributes::HostKey;
+use crate::attributes::{HostKey, stat};
 use crate::identity::errno;
 use crate::magic;
 
@@ -97,22 +97,12 @@ impl Anchor {
         }
     }
 
-    /// False if `found`, the handle of an inode with the same number, shows that the number was reused.
-    ///
-    /// A descriptor holds the number of its inode on a block device. On FUSE and NFS the server gives it away, and on btrfs
-    /// that of a subvolume is free once it is deleted, and a snapshot that gets it has the inodes' numbers, too.
-    pub(crate) fn is_of<'a>(
-        &self,
-        key: HostKey,
-        found: impl FnOnce() -> Option<Cow<'a, HostHandle>>,
-    ) -> bool {
+    /// False if `found`, the handle of an inode with the same number, shows that the number was reused. A descriptor tells
+    /// nothing here: see [`Anchor::is_outdated`].
+    pub(crate) fn is_of(&self, found: Option<&HostHandle>) -> bool {
         match self {
-            Self::Descriptor(_) if key.is_on_anonymous_device() => {
-                let own = self.handle_now();
-                own.zip(found()).is_none_or(|(own, found)| own == found)
-            }
             Self::Descriptor(_) => true,
-            Self::Handle(handle, _) => found().is_none_or(|found| *found == *handle),
+            Self::Handle(handle, _) => found.is_none_or(|found| found == handle),
         }
     }
 
@@ -121,6 +111,23 @@ impl Anchor {
         match self {
             Self::Descriptor(fd) => Found::of(fd.as_fd()).map(|found| Cow::Owned(found.handle)),
             Self::Handle(handle, _) => Some(Cow::Borrowed(handle)),
+        }
+    }
+
+    /// True if the inode of a descriptor has lost its number to the inode with the handle `found`. Makes system calls.
+    ///
+    /// A descriptor holds the number of its inode on a block device. A subvolume of btrfs frees that of its device when it is
+    /// deleted, and a snapshot that gets it has the inodes' numbers, too. On FUSE and NFS the server gives numbers away; there
+    /// one file may have several handles, one for each of its names, so only an inode that is gone is outdated.
+    pub(crate) fn is_outdated(&self, found: &HostHandle) -> bool {
+        let Self::Descriptor(fd) = self else { return false };
+        match Found::of(fd.as_fd()) {
+            Some(own) if own.handle == *found => false,
+            Some(own) if own.handle.is_of_btrfs() => true,
+            _ => match stat(fd) {
+                Ok(stat) => stat.stx_nlink == 0,
+                Err(error) => matches!(error, FsError::Stale | FsError::NotFound),
+            },
         }
     }
 }
@@ -217,6 +224,12 @@ impl HostHandle {
     /// Opens an `O_PATH` descriptor.
     pub(crate) fn open_path(&self, mount: BorrowedFd<'_>) -> FsResult<OwnedFd> {
         self.open(mount, OFlags::PATH | OFlags::NOFOLLOW)
+    }
+
+    fn is_of_btrfs(&self) -> bool {
+        /// `FILEID_BTRFS_WITHOUT_PARENT`.
+        const BTRFS: i32 = 0x4d;
+        self.parts().0 == BTRFS
     }
 
     /// The inode number in the handle, if its layout is known.

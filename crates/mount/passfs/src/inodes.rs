@@ -2,10 +2,10 @@
 //! `Ino`.
 //!
 //! Each entry references its inode by a host file handle or an `O_PATH` descriptor, see [`crate::anchor`]. While a
-//! descriptor is open a host on a block device can't reuse the inode's number, so the pair identifies the file. On other
-//! hosts (FUSE, NFS, btrfs) handles are compared, too: a handle contains the host's generation and distinguishes files that
-//! had one number in turn. The table is sharded by that pair; both directions of one entry are in one shard, so each operation
-//! takes one short lock. Handles, which a host tells from memory, are the only system calls under it.
+//! descriptor is open a host on a block device can't reuse the inode's number, so the pair identifies the file; on other
+//! hosts see [`Anchor::is_outdated`]. A handle contains the host's generation and distinguishes files that had one number in
+//! turn. The table is sharded by that pair; both directions of one entry are in one shard, so each operation takes one short
+//! lock and never makes a system call under it.
 //!
 //! An `Ino` consists of a count and the shard, and is never reused: a forgotten one is answered with
 //! [`FsError::Stale`]. [`Ino::ROOT`] is kept beside the shards and never removed. The table's memory shrinks with the
@@ -268,16 +268,16 @@ impl InodeTable {
             };
         }
         let index = shard_of_key(key);
+        let outdated = self.outdated(key, || match handle {
+            Some(handle) => Some(Cow::Borrowed(handle)),
+            None => candidate.anchor.handle_now(),
+        });
         // Declared before the guard: an unneeded candidate is closed after the lock is released.
         let mut candidate = candidate;
         let mut shard = self.lock(index);
-        let found = || {
-            handle
-                .map(Cow::Borrowed)
-                .or_else(|| candidate.anchor.handle_now())
-        };
+        let own = candidate.anchor.handle();
         let known = shard.keys.get(&key).map(|known| Arc::clone(&known.0));
-        let inode = match known.filter(|known| known.anchor.is_of(key, found)) {
+        let inode = match known.filter(|known| !is(known, &outdated) && known.anchor.is_of(handle.or(own))) {
             Some(known) => known,
             None => {
                 candidate.ino = Ino(FIRST + (shard.taken_in << SHARD_BITS | u64::from(index)));
@@ -294,6 +294,23 @@ impl InodeTable {
             ino: inode.ino,
             inode,
         }
+    }
+
+    /// The known inode with this key, if the one with the handle `found` has taken over its number.
+    fn outdated<'a>(
+        &self,
+        key: HostKey,
+        found: impl FnOnce() -> Option<Cow<'a, HostHandle>>,
+    ) -> Option<Arc<Inode>> {
+        if !key.is_on_anonymous_device() {
+            return None;
+        }
+        let known = {
+            let shard = self.lock(shard_of_key(key));
+            Arc::clone(&shard.keys.get(&key)?.0)
+        };
+        let is_outdated = known.anchor.handle().is_none() && known.anchor.is_outdated(&*found()?);
+        is_outdated.then_some(known)
     }
 
     /// The number of a known inode.
@@ -321,9 +338,10 @@ impl InodeTable {
         if key == self.root.key() {
             return Some(Ino::ROOT);
         }
+        let outdated = self.outdated(key, || found.map(Cow::Borrowed));
         let shard = self.lock(shard_of_key(key));
         let known = &shard.keys.get(&key)?.0;
-        if known.anchor.handle().is_some() || !known.anchor.is_of(key, || found.map(Cow::Borrowed)) {
+        if known.anchor.handle().is_some() || is(known, &outdated) {
             return None;
         }
         known.count();
@@ -388,6 +406,10 @@ impl Shard {
         }
         Some(inode)
     }
+}
+
+fn is(inode: &Arc<Inode>, other: &Option<Arc<Inode>>) -> bool {
+    other.as_ref().is_some_and(|other| Arc::ptr_eq(inode, other))
 }
 
 fn shard_of_number(ino: Ino) -> u8 {

@@ -1,6 +1,5 @@
 //! A source with another mount of FUSE in it: its daemon gives inode numbers away, and may be slow to answer.
 
-use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -45,16 +44,57 @@ fn a_file_replaced_below_a_source_that_is_a_mount_itself_is_another() {
         return;
     };
     let (file, shown) = (inner.source().join("file"), outer.mountpoint().join("below/file"));
-    let mut numbers = HashSet::new();
-    for number in 0..10 {
+    let mut numbers = Vec::new();
+    for number in 0..20 {
         fs::write(&file, format!("content {number}")).unwrap();
-        numbers.insert(fs::metadata(&file).unwrap().ino());
+        numbers.push(fs::metadata(&file).unwrap().ino());
         assert_eq!(fs::read_to_string(&shown).unwrap(), format!("content {number}"));
         fs::remove_file(&file).unwrap();
     }
-    if numbers.len() == 10 {
+    if numbers.windows(2).all(|pair| pair[0] != pair[1]) {
         testkit::report_left_out("a file that gets the number of the one before");
     }
+}
+
+/// Each name of a file has a handle of its own there, as in every file system of libfuse that goes by paths.
+#[test]
+fn hard_links_below_a_source_that_goes_by_paths_are_one_file() {
+    if !testkit::needs(&[testkit::Need::Root, testkit::Need::Program("bindfs")]) {
+        return;
+    }
+    let kept = tempfile::TempDir::new().unwrap();
+    fs::write(kept.path().join("one"), "content").unwrap();
+    fs::hard_link(kept.path().join("one"), kept.path().join("other")).unwrap();
+    let mut bound = None;
+    let bind = |source: &Path| {
+        let below = source.join("below");
+        fs::create_dir(&below).unwrap();
+        let options = "allow_other,attr_timeout=0,entry_timeout=0";
+        let mut mount = Command::new("bindfs");
+        let done = mount.args(["-o", options]).arg(kept.path()).arg(&below).status();
+        assert!(done.unwrap().success());
+        bound = Some(Bound(below));
+    };
+    let Some(outer) = Mounted::start_over(bind, &ALWAYS_ASKED) else {
+        return;
+    };
+    let _bound = bound;
+    let below = outer.mountpoint().join("below");
+    let opened: Vec<_> = ["one", "other"]
+        .iter()
+        .cycle()
+        .take(20)
+        .map(|name| fs::File::open(below.join(name)).unwrap())
+        .collect();
+    opened[0].lock().unwrap();
+    for another in &opened[1..] {
+        assert!(another.try_lock().is_err(), "two have the lock of one file");
+    }
+    let known = outer.stats()["backing"]["inodes_held"].as_u64();
+    assert!(
+        known < Some(6),
+        "{known:?} inodes for a root, a folder and a file"
+    );
 }
 
 #[test]
