@@ -45,7 +45,7 @@ finish() {
     trap - EXIT INT TERM HUP
     for group in "${groups[@]}"; do kill -TERM -- "-$group" 2>/dev/null || true; done
     wait
-    # What a killed test left mounted there is not to be removed.
+    # Mounts left there by a killed test are not to be emptied.
     rm -rf --one-file-system "$logs"
 }
 trap finish EXIT
