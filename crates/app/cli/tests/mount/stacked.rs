@@ -19,8 +19,9 @@ impl Drop for Bound {
     }
 }
 
-/// A mount, and one with the first as `below` in its source, which ends first. `None`, with a printed reason, without root.
-fn start() -> Option<(Mounted, Bound, Mounted)> {
+/// A mount, one with the first as `below` in its source, and that place, to be dropped from the last to the first. `None`,
+/// with a printed reason, without root.
+fn start() -> Option<(Mounted, Mounted, Bound)> {
     if !testkit::needs(&[testkit::Need::Root]) {
         return None;
     }
@@ -35,12 +36,12 @@ fn start() -> Option<(Mounted, Bound, Mounted)> {
         bound = Some(Bound(below));
     };
     let outer = Mounted::start_over(bind, &ALWAYS_ASKED)?;
-    Some((inner, bound?, outer))
+    Some((inner, outer, bound?))
 }
 
 #[test]
 fn a_file_replaced_below_a_source_that_is_a_mount_itself_is_another() {
-    let Some((inner, _bound, outer)) = start() else {
+    let Some((inner, outer, _bound)) = start() else {
         return;
     };
     let (file, shown) = (inner.source().join("file"), outer.mountpoint().join("below/file"));
@@ -99,7 +100,7 @@ fn hard_links_below_a_source_that_goes_by_paths_are_one_file() {
 
 #[test]
 fn looking_at_known_files_asks_the_file_system_below_for_no_more_than_they_need() {
-    let Some((inner, _bound, outer)) = start() else {
+    let Some((inner, outer, _bound)) = start() else {
         return;
     };
     for number in 0..100 {
