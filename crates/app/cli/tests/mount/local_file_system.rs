@@ -376,7 +376,12 @@ fn a_running_program_is_not_truncated_by_an_open_that_is_refused() {
             return;
         };
         let program = mounted.mountpoint().join("program");
-        fs::copy("/bin/sleep", &program).unwrap();
+        // By another process: children that other tests start inherit this one's descriptors until they execute.
+        let copied = std::process::Command::new("cp")
+            .arg("/bin/sleep")
+            .arg(&program)
+            .status();
+        assert!(copied.unwrap().success());
         let length = fs::metadata(&program).unwrap().len();
         let mut running = std::process::Command::new(&program).arg("60").spawn().unwrap();
         let opened = rustix::fs::open(
