@@ -168,6 +168,16 @@ impl Drop for Mounted {
     }
 }
 
+/// A mount in a source that is detached at the end, while the daemon still holds it, so that the folder above can be removed.
+pub struct Detached(pub PathBuf);
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg("-l").arg(&self.0).status();
+        assert!(std::thread::panicking() || done.is_ok_and(|done| done.success()));
+    }
+}
+
 /// Names a copy of the binary, for tests that run again as a user who may not access the folder of the built one.
 pub const BINARY: &str = "TIDEGATE_TEST_BINARY";
 

@@ -2,12 +2,12 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::changes::{CHANGES, make_subject};
 use super::{TOLD, see, start_told};
-use crate::harness::{Mounted, NOBODY, as_nobody, can_mount_as_nobody};
+use crate::harness::{Detached, Mounted, NOBODY, as_nobody, can_mount_as_nobody};
 
 #[test]
 fn own_changes_invalidate_nothing_and_are_seen_at_once() {
@@ -103,16 +103,6 @@ fn a_file_system_below_the_source_keeps_the_timeouts() {
     see(&mounted);
     fs::write(mounted.source().join("beside it"), "").unwrap();
     see(&mounted);
-}
-
-/// A file system that is detached at the end, while the daemon still holds it, so that the folder above can be removed.
-struct Detached(PathBuf);
-
-impl Drop for Detached {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg("-l").arg(&self.0).status();
-        assert!(std::thread::panicking() || done.is_ok_and(|done| done.success()));
-    }
 }
 
 /// Anonymous memory of the daemon.
