@@ -57,6 +57,7 @@ mod changes;
 mod error;
 mod file_system;
 mod flags;
+mod lost_content;
 
 pub use attr::{Attr, FileKind, Privileges, SetAttr, SetTime, StatFs, Timestamp};
 pub use changes::{Bypass, Change, ChangeListener, Reports};
@@ -66,3 +67,4 @@ pub use file_system::{
     Opened, SeekFrom, WriteMode,
 };
 pub use flags::{FallocateMode, OpenFlags, RenameFlags, XattrFlags};
+pub use lost_content::LostContent;

@@ -162,8 +162,8 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
     fn cache_still_valid(&self, ino: Ino, handle: Handle) -> bool {
         // A page cache above may hold data that was lost.
         let file = self.engine.registry.file(handle);
-        let is_void = file.is_some_and(|file| std::mem::take(&mut file.inode.lock().cache_is_void));
-        self.engine.inner.cache_still_valid(ino, handle) && !is_void
+        let must_drop = file.is_some_and(|file| file.inode.lock().lost.must_drop(handle));
+        self.engine.inner.cache_still_valid(ino, handle) && !must_drop
     }
 
     fn backing_file(&self, ino: Ino, handle: Handle) -> Option<Arc<OwnedFd>> {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use vfs::{FsError, Handle, Ino, OpenFlags};
+use vfs::{FsError, Handle, Ino, LostContent, OpenFlags};
 
 use crate::entry::Entry;
 use crate::overlay::Overlay;
@@ -65,8 +65,8 @@ pub struct InodeState {
     pub times: Times,
     /// The attributes were queried while data was buffered.
     pub looked_at: bool,
-    /// Data was lost that a page cache above may hold: the next open invalidates the cache.
-    pub cache_is_void: bool,
+    /// Whether a page cache above may hold data that was lost.
+    pub lost: LostContent,
     /// The kernel has forgotten the inode.
     pub forgotten: bool,
     /// Number of failed flushes.
@@ -128,7 +128,7 @@ impl InodeState {
 
     /// True if state of the file must be kept although it has no open handle.
     pub fn outlives_handles(&self) -> bool {
-        !self.forgotten && (self.times.differ() || self.cache_is_void)
+        !self.forgotten && (self.times.differ() || self.lost.is_recorded())
     }
 
     /// True if the oldest entry is sealed and not being written out.
@@ -151,7 +151,7 @@ impl InodeState {
     /// Records that acknowledged data is lost. True if no older error is still unreported.
     pub fn record_error(&mut self, error: FsError) -> bool {
         self.error_count += 1;
-        self.cache_is_void = true;
+        self.lost.lose();
         self.last_error = Some(error);
         !std::mem::replace(&mut self.untold, true)
     }

@@ -45,6 +45,7 @@ impl Registry {
     /// handle.
     pub fn released(&self, handle: Handle) -> Option<Arc<InodeBuffer>> {
         let file = remove(&mut shard(&self.handles, handle.0), &handle)?;
+        file.inode.lock().lost.released(handle);
         let ino = file.inode.ino;
         let mut shard = shard(&self.inodes, ino.0);
         let (_, handles) = shard.get_mut(&ino)?;

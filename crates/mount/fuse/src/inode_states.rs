@@ -13,8 +13,8 @@
 //! recorded, so that the write that clears the bit can invalidate the kernel's attributes.
 //!
 //! # Lost data
-//! The kernel keeps the data of a WRITE that failed, as if it were clean. Opens have it dropped, until one of them was released:
-//! the kernel has seen the reply to that one.
+//! The kernel keeps the data of a WRITE that failed, as if it were clean, until the reply to an open has it dropped
+//! ([`vfs::LostContent`]).
 //!
 //! Inodes without any of these have no entry. Lock order: a shard's lock is held across the registering ioctl; the only lock
 //! taken under it is that of the list of refusals.
@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use vfs::{Attr, FileKind, Handle, Ino};
+use vfs::{Attr, FileKind, Handle, Ino, LostContent};
 
 use crate::backing::{Backing, Registrar};
 
@@ -36,14 +36,7 @@ struct State {
     open: Option<OpenFiles>,
     /// A reply carried a setuid or setgid bit to the kernel.
     told_privileged: bool,
-    lost: Option<Lost>,
-}
-
-/// A WRITE failed, whose data the kernel may keep.
-#[derive(Default)]
-struct Lost {
-    /// An open since then, whose reply has it dropped.
-    dropped_by: Option<Handle>,
+    lost: LostContent,
 }
 
 struct OpenFiles {
@@ -170,7 +163,7 @@ impl InodeStates {
     pub fn release(&self, ino: Ino, handle: Handle) {
         let mut shard = self.shard(ino);
         let Some(state) = shard.get_mut(&ino) else { return };
-        state.lost.take_if(|lost| lost.dropped_by == Some(handle));
+        state.lost.released(handle);
         if let Some(open) = &mut state.open {
             open.count -= 1;
             if open.count == 0 {
@@ -218,31 +211,29 @@ impl InodeStates {
     pub fn is_recorded(&self, ino: Ino) -> bool {
         self.shard(ino)
             .get(&ino)
-            .is_some_and(|state| state.told_privileged || state.lost.is_some())
+            .is_some_and(|state| state.told_privileged || state.lost.is_recorded())
     }
 
     /// Removes what is recorded of what the kernel caches of `ino`, which it has forgotten.
     pub fn forget(&self, ino: Ino) {
         let mut shard = self.shard(ino);
         if let Some(state) = shard.get_mut(&ino) {
-            (state.told_privileged, state.lost) = (false, None);
+            (state.told_privileged, state.lost) = (false, LostContent::None);
             tidy(&mut shard, ino);
         }
     }
 
     /// Records that a WRITE failed.
     pub fn lose_content(&self, ino: Ino) {
-        self.shard(ino).entry(ino).or_default().lost = Some(Lost::default());
+        self.shard(ino).entry(ino).or_default().lost.lose();
     }
 
     /// True if the kernel may keep data of a WRITE that failed, which the reply to the open of `handle` is to have dropped.
     pub fn must_drop_content(&self, ino: Ino, handle: Handle) -> bool {
         let mut shard = self.shard(ino);
-        let Some(lost) = shard.get_mut(&ino).and_then(|state| state.lost.as_mut()) else {
-            return false;
-        };
-        lost.dropped_by.get_or_insert(handle);
-        true
+        shard
+            .get_mut(&ino)
+            .is_some_and(|state| state.lost.must_drop(handle))
     }
 
     /// Reasons why passthrough is not in use for some files.
@@ -265,7 +256,8 @@ impl InodeStates {
 
 /// Removes the entry of `ino` if it is empty, and frees capacity that is no longer needed.
 fn tidy(shard: &mut HashMap<Ino, State>, ino: Ino) {
-    let is_empty = |state: &State| state.open.is_none() && !state.told_privileged && state.lost.is_none();
+    let is_empty =
+        |state: &State| state.open.is_none() && !state.told_privileged && !state.lost.is_recorded();
     if !shard.get(&ino).is_some_and(is_empty) {
         return;
     }
@@ -323,19 +315,11 @@ mod tests {
         let states = InodeStates::new(None, false);
         assert!(!states.must_drop_content(Ino(5), Handle(1)));
         states.lose_content(Ino(5));
-        assert!(states.must_drop_content(Ino(5), Handle(2)) && states.must_drop_content(Ino(5), Handle(3)));
-        states.release(Ino(5), Handle(1));
-        assert!(
-            states.must_drop_content(Ino(5), Handle(4)),
-            "an open before the loss was released"
-        );
+        assert!(states.must_drop_content(Ino(5), Handle(2)));
         states.release(Ino(5), Handle(2));
-        assert!(!states.must_drop_content(Ino(5), Handle(5)));
+        assert!(!states.must_drop_content(Ino(5), Handle(3)));
         states.lose_content(Ino(5));
-        states.must_drop_content(Ino(5), Handle(6));
-        states.lose_content(Ino(5));
-        states.release(Ino(5), Handle(6));
-        assert!(states.is_recorded(Ino(5)), "more was lost after that open");
+        assert!(states.is_recorded(Ino(5)));
         states.forget(Ino(5));
         assert_eq!(states.entries_and_room().0, 0);
     }

@@ -25,7 +25,7 @@ use rustix::fs::OFlags;
 use rustix::path::Arg;
 use vfs::{FileKind, FsError, FsResult};
 
-use crate::attributes::{HostKey, stat};
+use crate::attributes::{HostKey, stat_of_server};
 use crate::identity::errno;
 use crate::magic;
 
@@ -114,18 +114,20 @@ impl Anchor {
         }
     }
 
-    /// True if the inode of a descriptor has lost its number to the inode with the handle `found`. Makes system calls.
+    /// True if the descriptor no longer leads to the inode `number`, which was found again with the handle `found`, if its
+    /// file system has handles. Makes system calls, and may ask a server.
     ///
-    /// A descriptor holds the number of its inode on a block device. A subvolume of btrfs frees that of its device when it is
-    /// deleted, and a snapshot that gets it has the inodes' numbers, too. On FUSE and NFS the server gives numbers away; there
-    /// one file may have several handles, one for each of its names, so only an inode that is gone is outdated.
-    pub(crate) fn is_outdated(&self, found: &HostHandle) -> bool {
+    /// A descriptor holds the number of its inode on a local file system. A subvolume of btrfs frees that of its device when it
+    /// is deleted, and a snapshot that gets it has the inodes' numbers, too. On FUSE and NFS the server gives numbers away, and
+    /// behind a server that goes by paths a descriptor leads to the file that has its path now. There one file may have several
+    /// handles, one for each of its names, so only the server's answer tells.
+    pub(crate) fn is_outdated(&self, number: u64, found: Option<&HostHandle>) -> bool {
         let Self::Descriptor(fd) = self else { return false };
-        match Found::of(fd.as_fd()) {
-            Some(own) if own.handle == *found => false,
-            Some(own) if own.handle.is_of_btrfs() => true,
-            _ => match stat(fd) {
-                Ok(stat) => stat.stx_nlink == 0,
+        match (Found::of(fd.as_fd()), found) {
+            (Some(own), Some(found)) if own.handle == *found => false,
+            (Some(own), Some(_)) if own.handle.is_of_btrfs() => true,
+            _ => match stat_of_server(fd) {
+                Ok(stat) => stat.stx_nlink == 0 || stat.stx_ino != number,
                 Err(error) => matches!(error, FsError::Stale | FsError::NotFound),
             },
         }
@@ -215,7 +217,11 @@ impl HostHandle {
         // SAFETY: `raw` is laid out as `struct file_handle` followed by as many bytes as its first field says, and
         // outlives the call.
         match unsafe { libc::open_by_handle_at(mount.as_raw_fd(), handle, flags) } {
-            -1 => Err(FsError::from(std::io::Error::last_os_error())),
+            -1 => Err(match FsError::from(std::io::Error::last_os_error()) {
+                // ext4's answer while the number is being given to another file.
+                FsError::OutOfMemory => FsError::Stale,
+                error => error,
+            }),
             // SAFETY: the call made this descriptor, and it has no other owner.
             fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         }

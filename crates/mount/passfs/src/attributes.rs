@@ -47,6 +47,12 @@ pub(crate) fn stat_in_memory(fd: impl AsFd) -> FsResult<Statx> {
     rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted).map_err(errno)
 }
 
+/// Like [`stat`], but a server is asked, whatever this machine remembers.
+pub(crate) fn stat_of_server(fd: impl AsFd) -> FsResult<Statx> {
+    let wanted = StatxFlags::BASIC_STATS;
+    rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, wanted).map_err(errno)
+}
+
 /// [`stat_in_memory`] of the file with this name, without following a symbolic link. Like an `O_PATH` open, it triggers
 /// no automount.
 pub(crate) fn stat_at_in_memory(directory: impl AsFd, name: &[u8]) -> FsResult<Statx> {

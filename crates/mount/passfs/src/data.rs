@@ -14,7 +14,7 @@ use vfs::{
 use crate::PassFs;
 use crate::attributes::stat;
 use crate::direct::advanced;
-use crate::handles::{Open, OpenFile};
+use crate::handles::Open;
 use crate::identity::{errno, with_privileges};
 use crate::inodes::Inode;
 use crate::nodes::host_flags;
@@ -55,7 +55,7 @@ impl PassFs {
             other => (other?, false),
         };
         self.descriptors.opened(&file);
-        let mut open = OpenFile::new(file, inode, flags, self.watch.get());
+        let mut open = self.new_open_file(file, inode, flags);
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened { handle })

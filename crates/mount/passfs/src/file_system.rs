@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::AtFlags;
 use vfs::{
-    Attr, Bypass, Caller, ChangeListener, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult,
-    Handle, Ino, IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs,
-    WriteMode, XattrFlags,
+    Attr, Bypass, Caller, ChangeListener, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsError,
+    FsResult, Handle, Ino, IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom,
+    SetAttr, StatFs, WriteMode, XattrFlags,
 };
 
 use crate::PassFs;
@@ -48,18 +48,19 @@ impl FileSystem for PassFs {
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
         let stat = match handle.map(|handle| self.handles.get(handle)) {
             Some(Ok(open)) => stat(open.fd())?,
-            Some(Err(_)) | None => stat(self.inodes.get(ino)?.fd()?)?,
+            Some(Err(_)) | None => stat(self.inodes.get(ino)?.fd()?).map_err(gone)?,
         };
         Ok(self.attr(&stat))
     }
 
     fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
-        self.change(ino, handle, change)
+        self.change(ino, handle, change).map_err(gone)
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let inode = self.inodes.get(ino)?;
-        let target = rustix::fs::readlinkat(inode.fd()?, "", Vec::new()).map_err(errno)?;
+        let target = rustix::fs::readlinkat(inode.fd()?, "", Vec::new());
+        let target = target.map_err(errno).map_err(gone)?;
         Ok(target.into_bytes())
     }
 
@@ -98,7 +99,7 @@ impl FileSystem for PassFs {
     }
 
     fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
-        self.open_file(ino, flags, privileges)
+        self.open_file(ino, flags, privileges).map_err(gone)
     }
 
     fn create(
@@ -201,7 +202,7 @@ impl FileSystem for PassFs {
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
-        self.open_directory(ino)
+        self.open_directory(ino).map_err(gone)
     }
 
     fn readdir(&self, _ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
@@ -248,6 +249,7 @@ impl FileSystem for PassFs {
         clear_setgid: bool,
     ) -> FsResult<()> {
         self.set_attribute(ino, name, value, flags, clear_setgid)
+            .map_err(gone)
     }
 
     fn set_acl(
@@ -260,17 +262,27 @@ impl FileSystem for PassFs {
         clear_setgid: bool,
     ) -> FsResult<()> {
         self.change_acl(caller, ino, name, value, (flags, clear_setgid))
+            .map_err(gone)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        self.attribute(ino, name)
+        self.attribute(ino, name).map_err(gone)
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        self.attribute_names(ino)
+        self.attribute_names(ino).map_err(gone)
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.remove_attribute(ino, name)
+        self.remove_attribute(ino, name).map_err(gone)
+    }
+}
+
+/// The error of a call on an inode. A server that goes by paths has no file any more at the path by which it knows the inode,
+/// which may have other names: when told that the inode is stale, the caller's kernel looks its name up again.
+fn gone(error: FsError) -> FsError {
+    match error {
+        FsError::NotFound => FsError::Stale,
+        error => error,
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct OpenFile {
     pub stamp: OnceLock<Stamp>,
     /// The host only lets this file grow (`chattr +a`): the descriptor has `O_APPEND`.
     pub append_only: bool,
+    /// A descriptor with `O_APPEND` for writes at the end, which is the server's to know; empty on local hosts.
+    pub appending: OnceLock<OwnedFd>,
     /// Durability that the flags of the open require of changes without flags of their own.
     pub durability: Durability,
     /// Set for a writer, see [`crate::watch`].
@@ -81,6 +83,7 @@ impl OpenFile {
             writes: flags.writes(),
             stamp: OnceLock::new(),
             append_only: false,
+            appending: OnceLock::new(),
             durability: flags.durability(),
             run: Mutex::default(),
             direct: OnceLock::new(),

@@ -2,8 +2,8 @@
 //! `Ino`.
 //!
 //! Each entry references its inode by a host file handle or an `O_PATH` descriptor, see [`crate::anchor`]. While a
-//! descriptor is open a host on a block device can't reuse the inode's number, so the pair identifies the file; on other
-//! hosts see [`Anchor::is_outdated`]. A handle contains the host's generation and distinguishes files that had one number in
+//! descriptor is open a local file system on a block device can't reuse the inode's number, so the pair identifies the file; on
+//! other hosts see [`Anchor::is_outdated`]. A handle contains the host's generation and distinguishes files that had one number in
 //! turn. The table is sharded by that pair; both directions of one entry are in one shard, so each operation takes one short
 //! lock and never makes a system call under it.
 //!
@@ -13,8 +13,9 @@
 
 use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
+use std::ffi::CString;
 use std::hash::{Hash, Hasher};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -172,7 +173,17 @@ pub(crate) struct Interned {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     root: Arc<Inode>,
+    numbering: Numbering,
     shards: Vec<Mutex<Shard>>,
+}
+
+/// What the inode numbers of a device tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Numbering {
+    /// The device of a local file system, on which a descriptor keeps the number of its inode.
+    pub kept_on: Option<u32>,
+    /// The device of an overlay on which two names with one number may be two files: see [`crate::mounts::splits_links`].
+    pub split_on: Option<u32>,
 }
 
 /// The inodes by number and by key; one whose key another file has taken over is only in the first.
@@ -233,10 +244,11 @@ impl PartialEq for ByKey {
 impl Eq for ByKey {}
 
 impl InodeTable {
-    pub(crate) fn new(root: Inode) -> Self {
+    pub(crate) fn new(root: Inode, numbering: Numbering) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self {
             root: Arc::new(root),
+            numbering,
             shards,
         }
     }
@@ -268,7 +280,11 @@ impl InodeTable {
             };
         }
         let index = shard_of_key(key);
-        let outdated = self.outdated(key, || match handle {
+        let found = match &candidate.anchor {
+            Anchor::Descriptor(fd) => Some(fd.as_fd()),
+            Anchor::Handle(..) => None,
+        };
+        let outdated = self.outdated(key, found, || match handle {
             Some(handle) => Some(Cow::Borrowed(handle)),
             None => candidate.anchor.handle_now(),
         });
@@ -296,20 +312,29 @@ impl InodeTable {
         }
     }
 
-    /// The known inode with this key, if the one with the handle `found` has taken over its number.
+    /// The known inode with this key, if the one behind `found`, with this handle, is another one.
     fn outdated<'a>(
         &self,
         key: HostKey,
-        found: impl FnOnce() -> Option<Cow<'a, HostHandle>>,
+        found: Option<BorrowedFd<'_>>,
+        handle: impl FnOnce() -> Option<Cow<'a, HostHandle>>,
     ) -> Option<Arc<Inode>> {
-        if !key.is_on_anonymous_device() {
+        if self.numbering.kept_on == Some(key.device) {
             return None;
         }
         let known = {
             let shard = self.lock(shard_of_key(key));
             Arc::clone(&shard.keys.get(&key)?.0)
         };
-        let is_outdated = known.anchor.handle().is_none() && known.anchor.is_outdated(&*found()?);
+        let Anchor::Descriptor(fd) = &known.anchor else {
+            return None;
+        };
+        let is_another = || {
+            self.numbering.split_on == Some(key.device)
+                && known.kind == FileKind::Regular
+                && found.is_some_and(|found| path_now(found) != path_now(fd.as_fd()))
+        };
+        let is_outdated = known.anchor.is_outdated(key.inode, handle().as_deref()) || is_another();
         is_outdated.then_some(known)
     }
 
@@ -334,11 +359,16 @@ impl InodeTable {
     }
 
     /// Counts one more lookup of the known inode that was found by this handle, if it is referenced by a descriptor.
-    pub(crate) fn count_held(&self, key: HostKey, found: Option<&HostHandle>) -> Option<Ino> {
+    pub(crate) fn count_held(
+        &self,
+        key: HostKey,
+        found: Option<BorrowedFd<'_>>,
+        handle: Option<&HostHandle>,
+    ) -> Option<Ino> {
         if key == self.root.key() {
             return Some(Ino::ROOT);
         }
-        let outdated = self.outdated(key, || found.map(Cow::Borrowed));
+        let outdated = self.outdated(key, found, || handle.map(Cow::Borrowed));
         let shard = self.lock(shard_of_key(key));
         let known = &shard.keys.get(&key)?.0;
         if known.anchor.handle().is_some() || is(known, &outdated) {
@@ -408,6 +438,11 @@ impl Shard {
     }
 }
 
+/// The path of a descriptor's file now; `None` if the host does not tell.
+fn path_now(fd: BorrowedFd<'_>) -> Option<CString> {
+    rustix::fs::readlink(crate::proc_path(fd), Vec::new()).ok()
+}
+
 fn is(inode: &Arc<Inode>, other: &Option<Arc<Inode>>) -> bool {
     other.as_ref().is_some_and(|other| Arc::ptr_eq(inode, other))
 }
@@ -436,7 +471,7 @@ mod tests {
     }
 
     fn table() -> InodeTable {
-        InodeTable::new(inode(1))
+        InodeTable::new(inode(1), Numbering::default())
     }
 
     #[test]

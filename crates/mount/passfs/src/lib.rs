@@ -26,7 +26,8 @@
 //! handled as follows:
 //! - `O_APPEND` is dropped: the mode of each write says whether it appends ([`vfs::WriteMode::appends`]), since pages
 //!   from a cache above, which have fixed offsets, arrive through the same descriptors. It is kept for append-only
-//!   files (`chattr +a`), which the host does not open for writing without it.
+//!   files (`chattr +a`), which the host does not open for writing without it, and on hosts with a server appended data has a
+//!   descriptor of its own that has it ([`write`]).
 //! - `O_DIRECT` is dropped: the alignment of the caller's buffers is unknown here. Layers above write through. Long
 //!   streams may bypass the host's page cache all the same ([`direct`]).
 //! - `O_SYNC` and `O_DSYNC` are dropped for the same reason as `O_APPEND`: the mode of each write says what must be on
@@ -107,7 +108,7 @@ use crate::descriptors::Descriptors;
 use crate::direct::DirectRate;
 use crate::handles::HandleTable;
 use crate::identity::Creator;
-use crate::inodes::{Inode, InodeTable};
+use crate::inodes::{Inode, InodeTable, Numbering};
 use crate::process::Process;
 use crate::watch::group::{self, Group};
 use crate::watch::{Watch, WatchTally};
@@ -237,17 +238,21 @@ impl PassFs {
             key.device,
             descriptors.max.min(INODES_MAX),
         );
+        let keeps_numbers = anchors.is_local(key.device) && !key.is_on_anonymous_device();
+        let numbering = Numbering {
+            kept_on: keeps_numbers.then_some(key.device),
+            split_on: mounts::splits_links(source_fd.as_fd(), key.device).then_some(key.device),
+        };
         if !anchors.always_by_handle() {
             // Only to grow the table. If this fails, it grows on demand.
             drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
         }
         Ok(Self {
             devices: Devices::new(key.device),
-            inodes: Arc::new(InodeTable::new(Inode::new(
-                Anchor::Descriptor(root),
-                key,
-                attributes::kind_of(&stat),
-            ))),
+            inodes: Arc::new(InodeTable::new(
+                Inode::new(Anchor::Descriptor(root), key, attributes::kind_of(&stat)),
+                numbering,
+            )),
             watch: OnceLock::new(),
             watch_tally: Arc::default(),
             lists_by_offset: AtomicBool::new(false),

@@ -7,6 +7,7 @@ pub(crate) const BTRFS: i64 = 0x9123_683e;
 pub(crate) const EXT4: i64 = 0xef53;
 pub(crate) const F2FS: i64 = 0xf2f5_2010;
 pub(crate) const NILFS2: i64 = 0x3434;
+pub(crate) const OVERLAYFS: i64 = 0x794c_7630;
 pub(crate) const TMPFS: i64 = 0x0102_1994;
 pub(crate) const UBIFS: i64 = 0x2405_1905;
 pub(crate) const XFS: i64 = 0x5846_5342;

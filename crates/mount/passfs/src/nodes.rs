@@ -14,7 +14,7 @@ use vfs::{
 use crate::anchor::{Found, HostHandle};
 use crate::attributes::{HostKey, host_rdev, kind_of, stat, stat_at_in_memory, stat_in_memory};
 use crate::directory::HostName;
-use crate::handles::{Open, OpenDirectory, OpenFile};
+use crate::handles::{Open, OpenDirectory};
 use crate::identity::errno;
 use crate::inodes::{Inode, Interned};
 use crate::sticky::Moves;
@@ -62,7 +62,7 @@ impl PassFs {
         {
             // An inode that is already referenced needs no further descriptor.
             let found = Found::of(fd.as_fd()).map(|found| found.handle);
-            let known = self.inodes.count_held(key, found.as_ref());
+            let known = self.inodes.count_held(key, Some(fd.as_fd()), found.as_ref());
             return known.map(|ino| self.entry_as(ino, &stat)).ok_or(error);
         }
         Ok(self.entry(fd, &stat).0)
@@ -99,7 +99,7 @@ impl PassFs {
             return Ok(None);
         }
         if kind == FileKind::Directory {
-            return match self.inodes.count_held(key, Some(&found.handle)) {
+            return match self.inodes.count_held(key, None, Some(&found.handle)) {
                 Some(known) => self.entry_of_counted(known).map(Some),
                 None => Ok(None),
             };
@@ -344,12 +344,8 @@ impl PassFs {
                 self.entry(path, &stat)
             }
         };
-        let handle = self.handles.insert(Open::File(Arc::new(OpenFile::new(
-            file,
-            inode,
-            flags,
-            self.watch.get(),
-        ))));
+        let open = self.new_open_file(file, inode, flags);
+        let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok((entry, Opened { handle }))
     }
 

@@ -3,17 +3,19 @@
 //! Data goes to its offset or, if the mode appends, to the current end of the host's file (`RWF_APPEND`, one step under
 //! the host's own lock: no two appended writes overlap). Durability is requested together with the data (`RWF_DSYNC`,
 //! `RWF_SYNC`), so an error of the medium is the error of that write. A host that refuses flags of writes gets a
-//! descriptor with `O_APPEND`, and a sync after the write.
+//! descriptor with `O_APPEND`, and a sync after the write. So does a host with a server (FUSE, NFS): its kernel would take
+//! the end of file that it remembers, and only the server's own descriptor, opened with `O_APPEND`, leads to the real one.
 //!
 //! Errors are not kept here: the host reports later ones by fsync and close.
 
 use std::io::IoSlice;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
-use vfs::{Durability, FsError, FsResult, Handle, WriteMode};
+use vfs::{Durability, FsError, FsResult, Handle, OpenFlags, WriteMode};
 
 use crate::PassFs;
 use crate::attributes::stat;
@@ -21,6 +23,7 @@ use crate::data::make_durable;
 use crate::direct::advanced;
 use crate::handles::OpenFile;
 use crate::identity::{errno, with_privileges};
+use crate::inodes::Inode;
 
 impl PassFs {
     pub(crate) fn write_at(
@@ -93,8 +96,13 @@ impl PassFs {
         if flags.is_empty() {
             return rustix::io::retry_on_intr(|| rustix::io::pwrite(&open.file, data, offset)).map_err(errno);
         }
+        let file = match mode.appends() && self.has_server(&open.inode) {
+            // A file that may not be opened again, by the daemon of an ordinary user.
+            true => self.appending(open).unwrap_or(&open.file),
+            false => &open.file,
+        };
         let pieces = [IoSlice::new(data)];
-        match rustix::io::retry_on_intr(|| rustix::io::pwritev2(&open.file, &pieces, offset, flags)) {
+        match rustix::io::retry_on_intr(|| rustix::io::pwritev2(file, &pieces, offset, flags)) {
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
                 self.write_once_without_flags(open, offset, data, mode)
             }
@@ -110,16 +118,39 @@ impl PassFs {
         data: &[u8],
         mode: WriteMode,
     ) -> FsResult<usize> {
-        let appending;
-        let file = if mode.appends() {
-            appending = self.reopen(&open.inode, OFlags::WRONLY | OFlags::APPEND)?;
-            &appending
-        } else {
-            &*open.file
+        let file = match mode.appends() {
+            true => self.appending(open)?,
+            false => &open.file,
         };
         let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(file, data, offset)).map_err(errno)?;
         make_durable(file, mode.durability())?;
         Ok(written)
+    }
+
+    /// True if the end of the file is a server's to know.
+    pub(crate) fn has_server(&self, inode: &Inode) -> bool {
+        !self.anchors.is_local(inode.key().device)
+    }
+
+    /// The descriptor with `O_APPEND` of an open file.
+    pub(crate) fn appending<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
+        if let Some(file) = open.appending.get() {
+            return Ok(file);
+        }
+        let file = self.reopen(&open.inode, OFlags::WRONLY | OFlags::APPEND)?;
+        self.descriptors.opened(&file);
+        Ok(open.appending.get_or_init(|| file))
+    }
+
+    /// Like [`OpenFile::new`]. A file with a server that is opened to append to is opened for that at once: behind a server that
+    /// goes by paths its path may lead to another file later.
+    pub(crate) fn new_open_file(&self, file: OwnedFd, inode: Arc<Inode>, flags: OpenFlags) -> OpenFile {
+        let open = OpenFile::new(file, inode, flags, self.watch.get());
+        if flags.writes() && flags.has(libc::O_APPEND) && self.has_server(&open.inode) {
+            // Otherwise a write tries again.
+            let _ = self.appending(&open);
+        }
+        open
     }
 
     /// True if a write at `offset` continues a long enough run of contiguous bytes, and may be direct.
@@ -127,6 +158,9 @@ impl PassFs {
         let Some(threshold_bytes) = self.config.stream_direct_after_bytes else {
             return false;
         };
+        if mode.appends() && self.has_server(&open.inode) {
+            return false;
+        }
         let run = *open.run.lock().expect("no panic under a run's lock");
         run.contiguous_before(offset) >= threshold_bytes
             && (mode.durability() != Durability::None || self.direct_rate.admits(data.len()))

@@ -1,6 +1,7 @@
 //! A source with another mount of FUSE in it: its daemon gives inode numbers away, and may be slow to answer.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -48,29 +49,35 @@ fn a_file_replaced_below_a_source_that_is_a_mount_itself_is_another() {
     }
 }
 
-/// Each name of a file has a handle of its own there, as in every file system of libfuse that goes by paths.
-#[test]
-fn hard_links_below_a_source_that_goes_by_paths_are_one_file() {
+/// A mount over `kept` as bindfs shows it, a file system of libfuse that goes by paths, as the folder `below` of the source.
+fn start_over_bindfs(kept: &Path, options: &str, arguments: &[&str]) -> Option<(Mounted, Detached)> {
     if !testkit::needs(&[testkit::Need::Root, testkit::Need::Program("bindfs")]) {
-        return;
+        return None;
     }
-    let kept = tempfile::TempDir::new().unwrap();
-    fs::write(kept.path().join("one"), "content").unwrap();
-    fs::hard_link(kept.path().join("one"), kept.path().join("other")).unwrap();
     let mut bound = None;
     let bind = |source: &Path| {
         let below = source.join("below");
         fs::create_dir(&below).unwrap();
-        let options = "allow_other,attr_timeout=0,entry_timeout=0";
         let mut mount = Command::new("bindfs");
-        let done = mount.args(["-o", options]).arg(kept.path()).arg(&below).status();
+        let done = mount.args(["-o", options]).arg(kept).arg(&below).status();
         assert!(done.unwrap().success());
         bound = Some(Detached(below));
     };
-    let Some(outer) = Mounted::start_over(bind, &ALWAYS_ASKED) else {
+    let outer = Mounted::start_over(bind, arguments)?;
+    Some((outer, bound?))
+}
+
+const FORGETFUL: &str = "allow_other,attr_timeout=0,entry_timeout=0";
+
+/// Each name of a file has a handle of its own there.
+#[test]
+fn hard_links_below_a_source_that_goes_by_paths_are_one_file() {
+    let kept = tempfile::TempDir::new().unwrap();
+    fs::write(kept.path().join("one"), "content").unwrap();
+    fs::hard_link(kept.path().join("one"), kept.path().join("other")).unwrap();
+    let Some((outer, _bound)) = start_over_bindfs(kept.path(), FORGETFUL, &ALWAYS_ASKED) else {
         return;
     };
-    let _bound = bound;
     let below = outer.mountpoint().join("below");
     let opened: Vec<_> = ["one", "other"]
         .iter()
@@ -104,4 +111,134 @@ fn looking_at_known_files_asks_the_file_system_below_for_no_more_than_they_need(
     };
     look();
     assert_eq!(requests_of(&inner, look).get("statfs"), None);
+}
+
+#[test]
+fn names_changed_below_a_source_that_goes_by_paths_lead_to_their_files() {
+    let kept = tempfile::TempDir::new().unwrap();
+    let Some((outer, _bound)) = start_over_bindfs(kept.path(), FORGETFUL, &ALWAYS_ASKED) else {
+        return;
+    };
+    let below = outer.mountpoint().join("below");
+    let read = |name: &str| fs::read_to_string(below.join(name)).unwrap();
+    for folder in ["x", "y", "now", "next"] {
+        fs::create_dir(kept.path().join(folder)).unwrap();
+    }
+    let rename = |from: &str, to: &str| fs::rename(kept.path().join(from), kept.path().join(to)).unwrap();
+    for (name, content) in [
+        ("x/file", "1"),
+        ("y/file", "2"),
+        ("now/file", "old"),
+        ("next/file", "new"),
+    ] {
+        fs::write(kept.path().join(name), content).unwrap();
+        assert_eq!(read(name), content);
+    }
+    rename("x/file", "z");
+    rename("y/file", "x/file");
+    rename("z", "y/file");
+    assert_eq!([read("x/file"), read("y/file")], ["2", "1"]);
+    rename("now", "before");
+    rename("next", "now");
+    assert_eq!([read("before/file"), read("now/file")], ["old", "new"]);
+    fs::remove_dir_all(below.join("before")).unwrap();
+    assert_eq!(fs::read_to_string(kept.path().join("now/file")).unwrap(), "new");
+    assert!(!kept.path().join("before").exists());
+}
+
+#[test]
+fn a_file_below_a_source_that_goes_by_paths_is_found_by_the_name_that_is_left() {
+    let kept = tempfile::TempDir::new().unwrap();
+    let Some((outer, _bound)) = start_over_bindfs(kept.path(), "allow_other", &[]) else {
+        return;
+    };
+    let below = outer.mountpoint().join("below");
+    let [first, second] = ["first", "second"].map(|name| below.join(name));
+    for round in 0..3 {
+        let content = format!("content {round}");
+        fs::write(&first, &content).unwrap();
+        fs::hard_link(&first, &second).unwrap();
+        fs::remove_file(&first).unwrap();
+        assert_eq!(fs::read_to_string(&second).unwrap(), content);
+        fs::remove_file(&second).unwrap();
+    }
+}
+
+#[test]
+fn lines_appended_below_a_source_with_a_server_and_through_the_mount_are_all_kept() {
+    for arguments in [
+        &[][..],
+        &["--passthrough", "off"],
+        &["--passthrough", "off", "--flusher", "off"],
+    ] {
+        let kept = tempfile::TempDir::new().unwrap();
+        let log = kept.path().join("log");
+        fs::write(&log, "").unwrap();
+        let Some((outer, _bound)) = start_over_bindfs(kept.path(), "allow_other", arguments) else {
+            return;
+        };
+        let open = |path: &Path| fs::OpenOptions::new().append(true).open(path).unwrap();
+        let mut appenders = [open(&log), open(&outer.mountpoint().join("below/log"))];
+        for round in 0..20 {
+            for (number, appender) in appenders.iter_mut().enumerate() {
+                appender
+                    .write_all(format!("{number} {round}\n").as_bytes())
+                    .unwrap();
+                appender.sync_all().unwrap();
+            }
+        }
+        let found = fs::read_to_string(&log).unwrap();
+        assert_eq!(found.lines().count(), 40, "{arguments:?}: {found}");
+        fs::rename(&log, kept.path().join("log.1")).unwrap();
+        fs::write(&log, "new").unwrap();
+        writeln!(appenders[1], "last").unwrap();
+        appenders[1].sync_all().unwrap();
+        let old = fs::read_to_string(kept.path().join("log.1")).unwrap();
+        assert_eq!(old, format!("{found}last\n"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_name_of_an_overlay_that_breaks_hard_links_is_changed_alone() {
+    if !testkit::needs(&[testkit::Need::Root]) {
+        return;
+    }
+    let layers = tempfile::TempDir::new().unwrap();
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| layers.path().join(name));
+    for layer in [&lower, &upper, &work] {
+        fs::create_dir(layer).unwrap();
+    }
+    fs::write(lower.join("one"), "base\n").unwrap();
+    fs::hard_link(lower.join("one"), lower.join("other")).unwrap();
+    let mut over = None;
+    let stack = |source: &Path| {
+        let options = [("lowerdir", &lower), ("upperdir", &upper), ("workdir", &work)];
+        let options = options.map(|(name, layer)| format!("{name}={}", layer.display()));
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "overlay", "overlay", "-o"]);
+        let done = mount
+            .arg(format!("index=off,{}", options.join(",")))
+            .arg(source)
+            .status();
+        over = done.unwrap().success().then(|| Detached(source.to_owned()));
+    };
+    let Some(outer) = Mounted::start_over(stack, &ALWAYS_ASKED) else {
+        return;
+    };
+    let Some(_over) = over else {
+        testkit::report_left_out("an overlay over the folder for temporary files");
+        return;
+    };
+    let read = |name: &str| fs::read_to_string(outer.mountpoint().join(name)).unwrap();
+    assert_eq!(
+        [read("one"), read("other"), read("one")],
+        ["base\n", "base\n", "base\n"]
+    );
+    let mut other = fs::OpenOptions::new()
+        .append(true)
+        .open(outer.mountpoint().join("other"))
+        .unwrap();
+    writeln!(other, "more").unwrap();
+    drop(other);
+    assert_eq!([read("one"), read("other")], ["base\n", "base\nmore\n"]);
 }
