@@ -1,13 +1,17 @@
 //! `SUM` of whole numbers that reports an overflow. DataFusion's own wraps: the sum of two large sizes is negative.
 //!
-//! Whole numbers are added as decimals of 38 digits by DataFusion's own accumulators, and the result is converted back:
-//! only a final sum beyond 64 bits is an error, not one in between. Other types are left to DataFusion.
+//! Whole numbers are added in 128 bits, and the result is converted back: only a final sum beyond 64 bits is an error, not one
+//! in between. Other types are left to DataFusion, and so are numbers of one group or window, as decimals of 38 digits.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Decimal128Array, PrimitiveArray,
+};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef};
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type,
+};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
@@ -92,8 +96,11 @@ impl AggregateUDFImpl for CheckedSum {
         if !is_checked(&narrow) {
             return self.inner.create_groups_accumulator(args);
         }
-        let inner = self.inner.create_groups_accumulator(wide(&args))?;
-        Ok(Box::new(CheckedGroups { inner, narrow }))
+        Ok(Box::new(CheckedGroups {
+            sums: Vec::new(),
+            filled: Vec::new(),
+            narrow,
+        }))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -171,10 +178,47 @@ impl Accumulator for Checked {
     }
 }
 
-/// Adds the numbers of many groups.
+/// Adds the numbers of many groups. The loops over all rows of a trace are here.
 struct CheckedGroups {
-    inner: Box<dyn GroupsAccumulator>,
+    sums: Vec<i128>,
+    /// Groups that have a number that is not null.
+    filled: Vec<bool>,
     narrow: DataType,
+}
+
+impl CheckedGroups {
+    fn add<T>(&mut self, values: &PrimitiveArray<T>, groups: &[usize], filter: Option<&BooleanArray>)
+    where
+        T: ArrowPrimitiveType,
+        i128: From<T::Native>,
+    {
+        for (row, (value, group)) in values.values().iter().zip(groups).enumerate() {
+            if values.is_valid(row) && passes(filter, row) {
+                self.sums[*group] += i128::from(*value);
+                self.filled[*group] = true;
+            }
+        }
+    }
+
+    fn grow(&mut self, groups: usize) {
+        self.sums.resize(groups, 0);
+        self.filled.resize(groups, false);
+    }
+
+    /// The sums, which leave.
+    fn take(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        let (sums, filled) = (
+            emit_to.take_needed(&mut self.sums),
+            emit_to.take_needed(&mut self.filled),
+        );
+        let sums = Decimal128Array::new(sums.into(), Some(filled.into()));
+        Ok(Arc::new(sums.with_data_type(WIDE)))
+    }
+}
+
+/// Whether an aggregate's FILTER admits a row.
+fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
+    filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
 impl GroupsAccumulator for CheckedGroups {
@@ -185,27 +229,37 @@ impl GroupsAccumulator for CheckedGroups {
         filter: Option<&BooleanArray>,
         group_count: usize,
     ) -> Result<()> {
-        self.inner
-            .update_batch(&widened(values)?, groups, filter, group_count)
+        self.grow(group_count);
+        match values[0].as_primitive_opt::<Int64Type>() {
+            Some(values) => self.add(values, groups, filter),
+            None => self.add(values[0].as_primitive::<UInt64Type>(), groups, filter),
+        }
+        Ok(())
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        narrowed(&self.inner.evaluate(emit_to)?, &self.narrow)
+        narrowed(&self.take(emit_to)?, &self.narrow)
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        self.inner.state(emit_to)
+        Ok(vec![self.take(emit_to)?])
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], group_count: usize) -> Result<()> {
-        self.inner.merge_batch(states, groups, group_count)
+        self.grow(group_count);
+        self.add(states[0].as_primitive::<Decimal128Type>(), groups, None);
+        Ok(())
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        self.inner.convert_to_state(&widened(values)?, filter)
+        let wide = widened(values)?;
+        let numbers = wide[0].as_primitive::<Decimal128Type>().iter().enumerate();
+        let kept = numbers.map(|(row, number)| number.filter(|_| passes(filter, row)));
+        let kept = kept.collect::<Decimal128Array>().with_data_type(WIDE);
+        Ok(vec![Arc::new(kept)])
     }
 
     fn size(&self) -> usize {
-        self.inner.size()
+        self.sums.capacity() * size_of::<i128>() + self.filled.capacity()
     }
 }

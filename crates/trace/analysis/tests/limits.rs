@@ -118,6 +118,16 @@ fn a_sum_beyond_64_bits_is_an_error_and_no_negative_number() {
     assert_eq!(table.value(0, "real"), Some(&Value::Real(15.0)));
     assert_eq!(table.value(0, "distinct_ids"), Some(&Value::Integer(15)));
     assert_eq!(table.value(0, "none"), Some(&Value::Null));
+    let table = session
+        .query(
+            "SELECT id % 2 AS odd, SUM(CASE WHEN id < 2 THEN -id END) AS first, SUM(id) FILTER (WHERE id > 2) AS late, \
+             SUM(CASE WHEN id = 1 THEN id END) AS one FROM requests WHERE id < 6 GROUP BY id % 2 ORDER BY odd",
+        )
+        .unwrap();
+    let integers = |row: [i64; 3]| row.map(Value::Integer);
+    assert_eq!(table.rows[0][..3], integers([0, 0, 4]));
+    assert_eq!(table.rows[0][3], Value::Null, "no number in this group");
+    assert_eq!(table.rows[1][..], [1, -1, 8, 1].map(Value::Integer));
 }
 
 /// A chain of additions with this number of terms.
