@@ -41,12 +41,14 @@ chmod 755 "$logs"
 mkdir -m 1777 "$logs/tmp"
 export TMPDIR=$logs/tmp
 groups=()
+mounts_below() { awk -v folder="$1/" 'index($5, folder) == 1 { print $5 }' /proc/self/mountinfo; }
 finish() {
     trap - EXIT INT TERM HUP
     for group in "${groups[@]}"; do kill -TERM -- "-$group" 2>/dev/null || true; done
     wait
-    # Mounts left there by a killed test are not to be emptied.
-    rm -rf --one-file-system "$logs"
+    # Mounts left there by a killed test are not to be emptied, also not those of the same file system.
+    mounts_below "$logs" | tac | while read -r mount; do umount -l "$mount" || fusermount3 -uz "$mount"; done 2>/dev/null || true
+    [ -n "$(mounts_below "$logs")" ] || rm -rf --one-file-system "$logs"
 }
 trap finish EXIT
 trap 'exit 130' INT

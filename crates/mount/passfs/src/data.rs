@@ -55,7 +55,7 @@ impl PassFs {
             other => (other?, false),
         };
         self.descriptors.opened(&file);
-        let mut open = self.new_open_file(file, inode, flags);
+        let mut open = self.new_open_file(file, inode, flags)?;
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened { handle })
@@ -105,7 +105,7 @@ impl PassFs {
         if !open.writes {
             return Ok(());
         }
-        close_a_duplicate(&open.file)
+        open.each_descriptor(close_a_duplicate)
     }
 
     pub(crate) fn sync_file(&self, handle: Handle, data_only: bool) -> FsResult<()> {
@@ -113,7 +113,7 @@ impl PassFs {
         self.tally.fsyncs.fetch_add(1, Ordering::Relaxed);
         // No stamp here: querying a file's times makes the host give its next change a distinct time (multigrain
         // timestamps), so that each of a series of fsyncs would have to commit the inode.
-        sync(&open.file, data_only)
+        open.each_descriptor(|file| sync(file, data_only))
     }
 
     pub(crate) fn sync_directory(&self, handle: Handle, data_only: bool) -> FsResult<()> {

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::AtFlags;
 use vfs::{
-    Attr, Bypass, Caller, ChangeListener, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsError,
-    FsResult, Handle, Ino, IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom,
-    SetAttr, StatFs, WriteMode, XattrFlags,
+    Attr, Bypass, Caller, ChangeListener, CopyRange, DirSink, Entry, FallocateMode, FileSystem, FsResult,
+    Handle, Ino, IoctlReply, NewNode, OpenFlags, Opened, Privileges, RenameFlags, SeekFrom, SetAttr, StatFs,
+    WriteMode, XattrFlags,
 };
 
 use crate::PassFs;
@@ -48,19 +48,22 @@ impl FileSystem for PassFs {
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
         let stat = match handle.map(|handle| self.handles.get(handle)) {
             Some(Ok(open)) => stat(open.fd())?,
-            Some(Err(_)) | None => stat(self.inodes.get(ino)?.fd()?).map_err(gone)?,
+            Some(Err(_)) | None => {
+                let inode = self.inodes.get(ino)?;
+                inode.answered(stat(inode.fd()?))?
+            }
         };
         Ok(self.attr(&stat))
     }
 
     fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
-        self.change(ino, handle, change).map_err(gone)
+        self.answered(ino, self.change(ino, handle, change))
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let inode = self.inodes.get(ino)?;
         let target = rustix::fs::readlinkat(inode.fd()?, "", Vec::new());
-        let target = target.map_err(errno).map_err(gone)?;
+        let target = inode.answered(target.map_err(errno))?;
         Ok(target.into_bytes())
     }
 
@@ -99,7 +102,7 @@ impl FileSystem for PassFs {
     }
 
     fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
-        self.open_file(ino, flags, privileges).map_err(gone)
+        self.answered(ino, self.open_file(ino, flags, privileges))
     }
 
     fn create(
@@ -151,7 +154,10 @@ impl FileSystem for PassFs {
         if !self.config.offer_backing {
             return None;
         }
-        self.handles.file(handle).ok().map(|open| Arc::clone(&open.file))
+        let open = self.handles.file(handle).ok()?;
+        // The kernel writes by a descriptor of its own then. A server of FUSE may keep what is written by descriptor, and no call
+        // of this process would make it store that, or tell its error.
+        (!self.is_on_fuse(&open)).then(|| Arc::clone(&open.file))
     }
 
     fn is_synchronous(&self, _ino: Ino, handle: Handle) -> bool {
@@ -202,7 +208,7 @@ impl FileSystem for PassFs {
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
-        self.open_directory(ino).map_err(gone)
+        self.answered(ino, self.open_directory(ino))
     }
 
     fn readdir(&self, _ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {
@@ -248,8 +254,7 @@ impl FileSystem for PassFs {
         flags: XattrFlags,
         clear_setgid: bool,
     ) -> FsResult<()> {
-        self.set_attribute(ino, name, value, flags, clear_setgid)
-            .map_err(gone)
+        self.answered(ino, self.set_attribute(ino, name, value, flags, clear_setgid))
     }
 
     fn set_acl(
@@ -261,28 +266,21 @@ impl FileSystem for PassFs {
         flags: XattrFlags,
         clear_setgid: bool,
     ) -> FsResult<()> {
-        self.change_acl(caller, ino, name, value, (flags, clear_setgid))
-            .map_err(gone)
+        self.answered(
+            ino,
+            self.change_acl(caller, ino, name, value, (flags, clear_setgid)),
+        )
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        self.attribute(ino, name).map_err(gone)
+        self.answered(ino, self.attribute(ino, name))
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        self.attribute_names(ino).map_err(gone)
+        self.answered(ino, self.attribute_names(ino))
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.remove_attribute(ino, name).map_err(gone)
-    }
-}
-
-/// The error of a call on an inode. A server that goes by paths has no file any more at the path by which it knows the inode,
-/// which may have other names: when told that the inode is stale, the caller's kernel looks its name up again.
-fn gone(error: FsError) -> FsError {
-    match error {
-        FsError::NotFound => FsError::Stale,
-        error => error,
+        self.answered(ino, self.remove_attribute(ino, name))
     }
 }

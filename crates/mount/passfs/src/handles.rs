@@ -89,6 +89,13 @@ impl OpenFile {
             direct: OnceLock::new(),
         }
     }
+
+    /// Runs a call on each descriptor of the file, as a server may hold data by descriptor. All are called; the first error
+    /// counts.
+    pub(crate) fn each_descriptor(&self, call: impl Fn(&OwnedFd) -> FsResult<()>) -> FsResult<()> {
+        let appended = self.appending.get().map_or(Ok(()), &call);
+        appended.and(call(&self.file))
+    }
 }
 
 impl Drop for OpenFile {

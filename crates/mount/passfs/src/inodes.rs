@@ -13,10 +13,9 @@
 
 use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
-use std::ffi::CString;
 use std::hash::{Hash, Hasher};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rustix::fs::OFlags;
@@ -40,6 +39,8 @@ pub(crate) struct Inode {
     anchor: Anchor,
     key: HostKey,
     pub kind: FileKind,
+    /// The last call on it found nothing: see [`Inode::answered`].
+    is_missing: AtomicBool,
     /// [`Ino::ROOT`] until it enters the table.
     ino: Ino,
     /// Lookup count; changed under the shard's lock.
@@ -67,6 +68,7 @@ impl Inode {
             anchor,
             key,
             kind,
+            is_missing: AtomicBool::new(false),
             ino: Ino::ROOT,
             lookups: AtomicU64::new(0),
             state: Mutex::default(),
@@ -79,6 +81,21 @@ impl Inode {
 
     fn count(&self) {
         self.lookups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The outcome of a call on this inode, for the caller's kernel. A server that goes by paths has no file any more at the path
+    /// by which it knows the inode, which may have other names: when told that the inode is stale, the kernel looks the name up
+    /// again. If that leads here once more, there is none.
+    pub(crate) fn answered<T>(&self, outcome: FsResult<T>) -> FsResult<T> {
+        let is_missing = matches!(outcome, Err(FsError::NotFound));
+        let was_missing = self.is_missing.load(Ordering::Relaxed);
+        if is_missing != was_missing {
+            self.is_missing.store(is_missing, Ordering::Relaxed);
+        }
+        match outcome {
+            Err(FsError::NotFound) if !was_missing => Err(FsError::Stale),
+            outcome => outcome,
+        }
     }
 
     /// True if content that the kernel kept before an open with this stamp still matches. Otherwise the kernel drops it
@@ -173,17 +190,9 @@ pub(crate) struct Interned {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     root: Arc<Inode>,
-    numbering: Numbering,
-    shards: Vec<Mutex<Shard>>,
-}
-
-/// What the inode numbers of a device tell.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Numbering {
     /// The device of a local file system, on which a descriptor keeps the number of its inode.
-    pub kept_on: Option<u32>,
-    /// The device of an overlay on which two names with one number may be two files: see [`crate::mounts::splits_links`].
-    pub split_on: Option<u32>,
+    numbers_kept_on: Option<u32>,
+    shards: Vec<Mutex<Shard>>,
 }
 
 /// The inodes by number and by key; one whose key another file has taken over is only in the first.
@@ -244,11 +253,11 @@ impl PartialEq for ByKey {
 impl Eq for ByKey {}
 
 impl InodeTable {
-    pub(crate) fn new(root: Inode, numbering: Numbering) -> Self {
+    pub(crate) fn new(root: Inode, numbers_kept_on: Option<u32>) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self {
             root: Arc::new(root),
-            numbering,
+            numbers_kept_on,
             shards,
         }
     }
@@ -280,11 +289,7 @@ impl InodeTable {
             };
         }
         let index = shard_of_key(key);
-        let found = match &candidate.anchor {
-            Anchor::Descriptor(fd) => Some(fd.as_fd()),
-            Anchor::Handle(..) => None,
-        };
-        let outdated = self.outdated(key, found, || match handle {
+        let outdated = self.outdated(key, || match handle {
             Some(handle) => Some(Cow::Borrowed(handle)),
             None => candidate.anchor.handle_now(),
         });
@@ -312,29 +317,21 @@ impl InodeTable {
         }
     }
 
-    /// The known inode with this key, if the one behind `found`, with this handle, is another one.
+    /// The known inode with this key, if the one with the handle `found` is another one.
     fn outdated<'a>(
         &self,
         key: HostKey,
-        found: Option<BorrowedFd<'_>>,
-        handle: impl FnOnce() -> Option<Cow<'a, HostHandle>>,
+        found: impl FnOnce() -> Option<Cow<'a, HostHandle>>,
     ) -> Option<Arc<Inode>> {
-        if self.numbering.kept_on == Some(key.device) {
+        if self.numbers_kept_on == Some(key.device) {
             return None;
         }
         let known = {
             let shard = self.lock(shard_of_key(key));
             Arc::clone(&shard.keys.get(&key)?.0)
         };
-        let Anchor::Descriptor(fd) = &known.anchor else {
-            return None;
-        };
-        let is_another = || {
-            self.numbering.split_on == Some(key.device)
-                && known.kind == FileKind::Regular
-                && found.is_some_and(|found| path_now(found) != path_now(fd.as_fd()))
-        };
-        let is_outdated = known.anchor.is_outdated(key.inode, handle().as_deref()) || is_another();
+        let is_outdated =
+            known.anchor.handle().is_none() && known.anchor.is_outdated(key.inode, found().as_deref());
         is_outdated.then_some(known)
     }
 
@@ -359,16 +356,11 @@ impl InodeTable {
     }
 
     /// Counts one more lookup of the known inode that was found by this handle, if it is referenced by a descriptor.
-    pub(crate) fn count_held(
-        &self,
-        key: HostKey,
-        found: Option<BorrowedFd<'_>>,
-        handle: Option<&HostHandle>,
-    ) -> Option<Ino> {
+    pub(crate) fn count_held(&self, key: HostKey, found: Option<&HostHandle>) -> Option<Ino> {
         if key == self.root.key() {
             return Some(Ino::ROOT);
         }
-        let outdated = self.outdated(key, found, || handle.map(Cow::Borrowed));
+        let outdated = self.outdated(key, || found.map(Cow::Borrowed));
         let shard = self.lock(shard_of_key(key));
         let known = &shard.keys.get(&key)?.0;
         if known.anchor.handle().is_some() || is(known, &outdated) {
@@ -438,11 +430,6 @@ impl Shard {
     }
 }
 
-/// The path of a descriptor's file now; `None` if the host does not tell.
-fn path_now(fd: BorrowedFd<'_>) -> Option<CString> {
-    rustix::fs::readlink(crate::proc_path(fd), Vec::new()).ok()
-}
-
 fn is(inode: &Arc<Inode>, other: &Option<Arc<Inode>>) -> bool {
     other.as_ref().is_some_and(|other| Arc::ptr_eq(inode, other))
 }
@@ -471,7 +458,7 @@ mod tests {
     }
 
     fn table() -> InodeTable {
-        InodeTable::new(inode(1), Numbering::default())
+        InodeTable::new(inode(1), None)
     }
 
     #[test]

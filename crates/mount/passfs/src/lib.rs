@@ -95,7 +95,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use thiserror::Error;
-use vfs::{Attr, Bypass, Caller, ChangeListener, FsError, FsResult, NewNode};
+use vfs::{Attr, Bypass, Caller, ChangeListener, FsError, FsResult, Ino, NewNode};
 
 pub use access_times::{AccessTimeRule, AccessTimes};
 pub use counters::PassCounters;
@@ -106,9 +106,9 @@ use crate::attributes::{Devices, HostKey};
 use crate::counters::Tally;
 use crate::descriptors::Descriptors;
 use crate::direct::DirectRate;
-use crate::handles::HandleTable;
+use crate::handles::{HandleTable, OpenFile};
 use crate::identity::Creator;
-use crate::inodes::{Inode, InodeTable, Numbering};
+use crate::inodes::{Inode, InodeTable};
 use crate::process::Process;
 use crate::watch::group::{self, Group};
 use crate::watch::{Watch, WatchTally};
@@ -181,6 +181,7 @@ pub struct PassFs {
     /// Files are opened with `O_NOATIME` if the host permits it.
     opens_noatime: bool,
     has_own_tree: bool,
+    source_is_on_fuse: bool,
     /// The device of this file system's own mount, never to be entered; [`NO_DEVICE`] before the mount.
     own_device: AtomicU32,
     /// The source on the users' mount: keeps that mount busy, so that an unmount fails.
@@ -239,10 +240,6 @@ impl PassFs {
             descriptors.max.min(INODES_MAX),
         );
         let keeps_numbers = anchors.is_local(key.device) && !key.is_on_anonymous_device();
-        let numbering = Numbering {
-            kept_on: keeps_numbers.then_some(key.device),
-            split_on: mounts::splits_links(source_fd.as_fd(), key.device).then_some(key.device),
-        };
         if !anchors.always_by_handle() {
             // Only to grow the table. If this fails, it grows on demand.
             drop(rustix::io::fcntl_dupfd_cloexec(&root, DESCRIPTORS_EXPECTED));
@@ -251,7 +248,7 @@ impl PassFs {
             devices: Devices::new(key.device),
             inodes: Arc::new(InodeTable::new(
                 Inode::new(Anchor::Descriptor(root), key, attributes::kind_of(&stat)),
-                numbering,
+                keeps_numbers.then_some(key.device),
             )),
             watch: OnceLock::new(),
             watch_tally: Arc::default(),
@@ -265,6 +262,7 @@ impl PassFs {
             opens_noatime: !own_mount.as_ref().is_some_and(|mount| mount.keeps_times)
                 && config.access_times.rule == Some(AccessTimeRule::Never),
             has_own_tree: own_mount.is_some(),
+            source_is_on_fuse: magic::is_on(&source_fd, &[magic::FUSE]),
             own_device: AtomicU32::new(NO_DEVICE),
             _in_sight: in_sight,
             config,
@@ -380,6 +378,23 @@ impl PassFs {
             checked_groups: (!is_able).then_some(groups),
         };
         identity::acting_as(creator, call)
+    }
+
+    /// True if an open file's file system is a server of FUSE, which is asked if it is not the source's.
+    fn is_on_fuse(&self, open: &OpenFile) -> bool {
+        let device = open.inode.key().device;
+        match device == self.inodes.root().key().device {
+            true => self.source_is_on_fuse,
+            false => magic::is_on(&open.file, &[magic::FUSE]),
+        }
+    }
+
+    /// [`Inode::answered`] of the inode `ino`.
+    fn answered<T>(&self, ino: Ino, outcome: FsResult<T>) -> FsResult<T> {
+        match self.inodes.get(ino) {
+            Ok(inode) => inode.answered(outcome),
+            Err(_) => outcome,
+        }
     }
 
     /// Opens the inode again, for data.

@@ -6,8 +6,9 @@ pub(crate) const BTRFS: i64 = 0x9123_683e;
 /// Also ext2 and ext3.
 pub(crate) const EXT4: i64 = 0xef53;
 pub(crate) const F2FS: i64 = 0xf2f5_2010;
+/// Also with a block device.
+pub(crate) const FUSE: i64 = 0x6573_5546;
 pub(crate) const NILFS2: i64 = 0x3434;
-pub(crate) const OVERLAYFS: i64 = 0x794c_7630;
 pub(crate) const TMPFS: i64 = 0x0102_1994;
 pub(crate) const UBIFS: i64 = 0x2405_1905;
 pub(crate) const XFS: i64 = 0x5846_5342;

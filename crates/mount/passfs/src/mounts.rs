@@ -17,28 +17,6 @@ pub(crate) fn are_below(source: &Path) -> bool {
         .any(|point| point.starts_with(&source) && point != source)
 }
 
-/// True if two names of one file on a lower layer of the overlay `source` are two files with one inode number, the first of
-/// which gets a number of its own when it is changed: overlayfs keeps them together with its option `index` alone.
-pub(crate) fn splits_links(source: BorrowedFd<'_>, device: u32) -> bool {
-    if !magic::is_on(source, &[magic::OVERLAYFS]) {
-        return false;
-    }
-    let number = format!("{}:{}", device >> 20, device & 0xf_ffff);
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let options = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        (fields.nth(2) == Some(&*number))
-            .then(|| line.rsplit(' ').next())
-            .flatten()
-    });
-    let mut options = options.unwrap_or_default().split(',');
-    match options.find_map(|option| option.strip_prefix("index=")) {
-        Some(index) => index != "on",
-        // Options that are not shown have the module's default.
-        None => fs::read("/sys/module/overlay/parameters/index").is_ok_and(|index| index.starts_with(b"N")),
-    }
-}
-
 /// Reverses the octal escapes of the mount table.
 fn unescaped(text: &str) -> PathBuf {
     let plain = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];

@@ -62,7 +62,7 @@ impl PassFs {
         {
             // An inode that is already referenced needs no further descriptor.
             let found = Found::of(fd.as_fd()).map(|found| found.handle);
-            let known = self.inodes.count_held(key, Some(fd.as_fd()), found.as_ref());
+            let known = self.inodes.count_held(key, found.as_ref());
             return known.map(|ino| self.entry_as(ino, &stat)).ok_or(error);
         }
         Ok(self.entry(fd, &stat).0)
@@ -99,7 +99,7 @@ impl PassFs {
             return Ok(None);
         }
         if kind == FileKind::Directory {
-            return match self.inodes.count_held(key, None, Some(&found.handle)) {
+            return match self.inodes.count_held(key, Some(&found.handle)) {
                 Some(known) => self.entry_of_counted(known).map(Some),
                 None => Ok(None),
             };
@@ -345,6 +345,7 @@ impl PassFs {
             }
         };
         let open = self.new_open_file(file, inode, flags);
+        let open = open.inspect_err(|_| self.inodes.forget(entry.ino, 1))?;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok((entry, Opened { handle }))
     }

@@ -97,8 +97,11 @@ impl PassFs {
             return rustix::io::retry_on_intr(|| rustix::io::pwrite(&open.file, data, offset)).map_err(errno);
         }
         let file = match mode.appends() && self.has_server(&open.inode) {
-            // A file that may not be opened again, by the daemon of an ordinary user.
-            true => self.appending(open).unwrap_or(&open.file),
+            true => match self.appending(open) {
+                // The daemon of an ordinary user may not open the file again.
+                Err(FsError::AccessDenied | FsError::NotPermitted) => &open.file,
+                appending => appending?,
+            },
             false => &open.file,
         };
         let pieces = [IoSlice::new(data)];
@@ -137,6 +140,7 @@ impl PassFs {
         if let Some(file) = open.appending.get() {
             return Ok(file);
         }
+        self.descriptors.admit_file(&self.proc_fd)?;
         let file = self.reopen(&open.inode, OFlags::WRONLY | OFlags::APPEND)?;
         self.descriptors.opened(&file);
         Ok(open.appending.get_or_init(|| file))
@@ -144,13 +148,20 @@ impl PassFs {
 
     /// Like [`OpenFile::new`]. A file with a server that is opened to append to is opened for that at once: behind a server that
     /// goes by paths its path may lead to another file later.
-    pub(crate) fn new_open_file(&self, file: OwnedFd, inode: Arc<Inode>, flags: OpenFlags) -> OpenFile {
+    pub(crate) fn new_open_file(
+        &self,
+        file: OwnedFd,
+        inode: Arc<Inode>,
+        flags: OpenFlags,
+    ) -> FsResult<OpenFile> {
         let open = OpenFile::new(file, inode, flags, self.watch.get());
         if flags.writes() && flags.has(libc::O_APPEND) && self.has_server(&open.inode) {
-            // Otherwise a write tries again.
-            let _ = self.appending(&open);
+            match self.appending(&open) {
+                Ok(_) | Err(FsError::AccessDenied | FsError::NotPermitted) => {}
+                Err(error) => return Err(error),
+            }
         }
-        open
+        Ok(open)
     }
 
     /// True if a write at `offset` continues a long enough run of contiguous bytes, and may be direct.

@@ -338,7 +338,7 @@ mod tests {
     use super::event::tests::event;
     use super::*;
     use crate::anchor::Anchor;
-    use crate::inodes::{Inode, Numbering};
+    use crate::inodes::Inode;
 
     /// A listener that knows an inode from the third report on.
     #[derive(Default)]
@@ -380,7 +380,7 @@ mod tests {
     /// The reports on `events` until they end, which is when they can be read no more. The inodes 1 (the root), 5 and 6
     /// of the host are known.
     fn heard(events: &[u8], unknown_of_host: Option<u64>) -> (Vec<String>, [Ino; 2]) {
-        let table = Arc::new(InodeTable::new(inode(1), Numbering::default()));
+        let table = Arc::new(InodeTable::new(inode(1), None));
         let known = [5, 6].map(|number| table.intern(inode(number), None).ino);
         let (source, writer) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&writer, events).unwrap();
