@@ -15,7 +15,7 @@ use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rustix::fs::OFlags;
@@ -32,6 +32,11 @@ const SHARDS: u8 = 1 << SHARD_BITS;
 /// The first number after [`Ino::ROOT`].
 const FIRST: u64 = 2;
 
+/// A call on the inode found no file, and the caller's kernel was told that it is stale.
+const TOLD_STALE: u8 = 1;
+/// A lookup led to it since then.
+const FOUND_AGAIN: u8 = 2;
+
 /// A host inode that the caller knows. Ten thousand are common, so each is kept small: 120 bytes of heap with its
 /// reference counts.
 #[derive(Debug)]
@@ -39,8 +44,8 @@ pub(crate) struct Inode {
     anchor: Anchor,
     key: HostKey,
     pub kind: FileKind,
-    /// The last call on it found nothing: see [`Inode::answered`].
-    is_missing: AtomicBool,
+    /// [`TOLD_STALE`], [`FOUND_AGAIN`], or 0: see [`Inode::answered`].
+    missing: AtomicU8,
     /// [`Ino::ROOT`] until it enters the table.
     ino: Ino,
     /// Lookup count; changed under the shard's lock.
@@ -68,7 +73,7 @@ impl Inode {
             anchor,
             key,
             kind,
-            is_missing: AtomicBool::new(false),
+            missing: AtomicU8::new(0),
             ino: Ino::ROOT,
             lookups: AtomicU64::new(0),
             state: Mutex::default(),
@@ -81,21 +86,28 @@ impl Inode {
 
     fn count(&self) {
         self.lookups.fetch_add(1, Ordering::Relaxed);
+        if self.missing.load(Ordering::Relaxed) == TOLD_STALE {
+            self.missing.store(FOUND_AGAIN, Ordering::Relaxed);
+        }
     }
 
     /// The outcome of a call on this inode, for the caller's kernel. A server that goes by paths has no file any more at the path
     /// by which it knows the inode, which may have other names: when told that the inode is stale, the kernel looks the name up
-    /// again. If that leads here once more, there is none.
+    /// again. If that leads here once more, there is none. A directory has one name.
     pub(crate) fn answered<T>(&self, outcome: FsResult<T>) -> FsResult<T> {
-        let is_missing = matches!(outcome, Err(FsError::NotFound));
-        let was_missing = self.is_missing.load(Ordering::Relaxed);
-        if is_missing != was_missing {
-            self.is_missing.store(is_missing, Ordering::Relaxed);
+        let missing = self.missing.load(Ordering::Relaxed);
+        let is_missing = matches!(outcome, Err(FsError::NotFound)) && self.kind != FileKind::Directory;
+        if !is_missing {
+            if missing != 0 {
+                self.missing.store(0, Ordering::Relaxed);
+            }
+            return outcome;
         }
-        match outcome {
-            Err(FsError::NotFound) if !was_missing => Err(FsError::Stale),
-            outcome => outcome,
+        if missing == FOUND_AGAIN {
+            return outcome;
         }
+        self.missing.store(TOLD_STALE, Ordering::Relaxed);
+        Err(FsError::Stale)
     }
 
     /// True if content that the kernel kept before an open with this stamp still matches. Otherwise the kernel drops it
