@@ -208,7 +208,7 @@ impl FileSystem for PassFs {
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
-        self.answered(ino, self.open_directory(ino))
+        self.open_directory(ino)
     }
 
     fn readdir(&self, _ino: Ino, handle: Handle, offset: u64, sink: &mut dyn DirSink) -> FsResult<()> {

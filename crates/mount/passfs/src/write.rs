@@ -97,11 +97,7 @@ impl PassFs {
             return rustix::io::retry_on_intr(|| rustix::io::pwrite(&open.file, data, offset)).map_err(errno);
         }
         let file = match mode.appends() && self.has_server(&open.inode) {
-            true => match self.appending(open) {
-                // The daemon of an ordinary user may not open the file again.
-                Err(FsError::AccessDenied | FsError::NotPermitted) => &open.file,
-                appending => appending?,
-            },
+            true => self.appending_if_permitted(open)?,
             false => &open.file,
         };
         let pieces = [IoSlice::new(data)];
@@ -131,12 +127,12 @@ impl PassFs {
     }
 
     /// True if the end of the file is a server's to know.
-    pub(crate) fn has_server(&self, inode: &Inode) -> bool {
+    fn has_server(&self, inode: &Inode) -> bool {
         !self.anchors.is_local(inode.key().device)
     }
 
     /// The descriptor with `O_APPEND` of an open file.
-    pub(crate) fn appending<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
+    fn appending<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
         if let Some(file) = open.appending.get() {
             return Ok(file);
         }
@@ -144,6 +140,14 @@ impl PassFs {
         let file = self.reopen(&open.inode, OFlags::WRONLY | OFlags::APPEND)?;
         self.descriptors.opened(&file);
         Ok(open.appending.get_or_init(|| file))
+    }
+
+    /// The descriptor with `O_APPEND`, or the open one, as the daemon of an ordinary user may not be able to open the file again.
+    fn appending_if_permitted<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
+        match self.appending(open) {
+            Err(FsError::AccessDenied | FsError::NotPermitted) => Ok(&*open.file),
+            appending => appending,
+        }
     }
 
     /// Like [`OpenFile::new`]. A file with a server that is opened to append to is opened for that at once: behind a server that
@@ -156,10 +160,7 @@ impl PassFs {
     ) -> FsResult<OpenFile> {
         let open = OpenFile::new(file, inode, flags, self.watch.get());
         if flags.writes() && flags.has(libc::O_APPEND) && self.has_server(&open.inode) {
-            match self.appending(&open) {
-                Ok(_) | Err(FsError::AccessDenied | FsError::NotPermitted) => {}
-                Err(error) => return Err(error),
-            }
+            self.appending_if_permitted(&open)?;
         }
         Ok(open)
     }

@@ -18,17 +18,22 @@ fn start() -> Option<(Mounted, Mounted, Detached)> {
         return None;
     }
     let inner = Mounted::start(&ALWAYS_ASKED)?;
+    let mut bind = Command::new("mount");
+    let (outer, bound) = start_over(bind.arg("--bind").arg(inner.mountpoint()), &ALWAYS_ASKED)?;
+    Some((inner, outer, bound))
+}
+
+/// A mount over what `mount`, a command that ends with the place, shows as the folder `below` of the source.
+fn start_over(mount: &mut Command, arguments: &[&str]) -> Option<(Mounted, Detached)> {
     let mut bound = None;
-    let bind = |source: &Path| {
+    let prepare = |source: &Path| {
         let below = source.join("below");
         fs::create_dir(&below).unwrap();
-        let mut mount = Command::new("mount");
-        let done = mount.arg("--bind").arg(inner.mountpoint()).arg(&below).status();
-        assert!(done.unwrap().success());
+        assert!(mount.arg(&below).status().unwrap().success());
         bound = Some(Detached(below));
     };
-    let outer = Mounted::start_over(bind, &ALWAYS_ASKED)?;
-    Some((inner, outer, bound?))
+    let outer = Mounted::start_over(prepare, arguments)?;
+    Some((outer, bound?))
 }
 
 #[test]
@@ -54,17 +59,7 @@ fn start_over_bindfs(kept: &Path, options: &str, arguments: &[&str]) -> Option<(
     if !testkit::needs(&[testkit::Need::Root, testkit::Need::Program("bindfs")]) {
         return None;
     }
-    let mut bound = None;
-    let bind = |source: &Path| {
-        let below = source.join("below");
-        fs::create_dir(&below).unwrap();
-        let mut mount = Command::new("bindfs");
-        let done = mount.args(["-o", options]).arg(kept).arg(&below).status();
-        assert!(done.unwrap().success());
-        bound = Some(Detached(below));
-    };
-    let outer = Mounted::start_over(bind, arguments)?;
-    Some((outer, bound?))
+    start_over(Command::new("bindfs").args(["-o", options]).arg(kept), arguments)
 }
 
 const FORGETFUL: &str = "allow_other,attr_timeout=0,entry_timeout=0";
