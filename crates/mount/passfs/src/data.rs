@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use vfs::{
-    CopyRange, Durability, FallocateMode, FileKind, FsError, FsResult, Handle, Ino, OpenFlags, Opened,
-    Privileges, SeekFrom,
+    CopyRange, Durability, FallocateMode, FileKind, FsError, FsResult, Handle, OpenFlags, Opened, Privileges,
+    SeekFrom,
 };
 
 use crate::PassFs;
@@ -24,13 +24,17 @@ use crate::validity::Stamp;
 const COPY_BYTES_MAX: usize = 0x7fff_f000;
 
 impl PassFs {
-    pub(crate) fn open_file(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
+    pub(crate) fn open_file(
+        &self,
+        inode: &Arc<Inode>,
+        flags: OpenFlags,
+        privileges: Privileges,
+    ) -> FsResult<Opened> {
         let truncates = flags.has(libc::O_TRUNC);
         if truncates || flags.writes() {
             self.check_writable()?;
         }
         self.descriptors.admit_file(&self.proc_fd)?;
-        let inode = self.inodes.get(ino)?;
         match inode.kind {
             FileKind::Regular => {}
             FileKind::Directory => return Err(FsError::IsADirectory),
@@ -47,7 +51,7 @@ impl PassFs {
         }
         wanted.set(OFlags::TRUNC, truncates);
         let changed = if truncates { privileges } else { Privileges::Keep };
-        let open = |wanted| with_privileges(changed, || self.reopen_as_permitted(&inode, wanted))?;
+        let open = |wanted| with_privileges(changed, || self.reopen_as_permitted(inode, wanted))?;
         let (file, append_only) = match open(wanted) {
             Err(FsError::NotPermitted) if flags.writes() && flags.has(libc::O_APPEND) => {
                 (open(wanted | OFlags::APPEND)?, true)
@@ -55,7 +59,7 @@ impl PassFs {
             other => (other?, false),
         };
         self.descriptors.opened(&file);
-        let mut open = self.new_open_file(file, inode, flags)?;
+        let mut open = self.new_open_file(file, Arc::clone(inode), flags)?;
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened { handle })

@@ -48,23 +48,20 @@ impl FileSystem for PassFs {
     fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
         let stat = match handle.map(|handle| self.handles.get(handle)) {
             Some(Ok(open)) => stat(open.fd())?,
-            Some(Err(_)) | None => {
-                let inode = self.inodes.get(ino)?;
-                inode.answered(stat(inode.fd()?))?
-            }
+            Some(Err(_)) | None => self.answered(ino, |inode| stat(inode.fd()?))?,
         };
         Ok(self.attr(&stat))
     }
 
     fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
-        self.answered(ino, self.change(ino, handle, change))
+        self.answered(ino, |inode| self.change(inode, handle, change))
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let inode = self.inodes.get(ino)?;
-        let target = rustix::fs::readlinkat(inode.fd()?, "", Vec::new());
-        let target = inode.answered(target.map_err(errno))?;
-        Ok(target.into_bytes())
+        self.answered(ino, |inode| {
+            let target = rustix::fs::readlinkat(inode.fd()?, "", Vec::new());
+            Ok(target.map_err(errno)?.into_bytes())
+        })
     }
 
     fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: NewNode) -> FsResult<Entry> {
@@ -102,7 +99,7 @@ impl FileSystem for PassFs {
     }
 
     fn open(&self, ino: Ino, flags: OpenFlags, privileges: Privileges) -> FsResult<Opened> {
-        self.answered(ino, self.open_file(ino, flags, privileges))
+        self.answered(ino, |inode| self.open_file(inode, flags, privileges))
     }
 
     fn create(
@@ -254,7 +251,9 @@ impl FileSystem for PassFs {
         flags: XattrFlags,
         clear_setgid: bool,
     ) -> FsResult<()> {
-        self.answered(ino, self.set_attribute(ino, name, value, flags, clear_setgid))
+        self.answered(ino, |inode| {
+            self.set_attribute(inode, name, value, flags, clear_setgid)
+        })
     }
 
     fn set_acl(
@@ -266,21 +265,20 @@ impl FileSystem for PassFs {
         flags: XattrFlags,
         clear_setgid: bool,
     ) -> FsResult<()> {
-        self.answered(
-            ino,
-            self.change_acl(caller, ino, name, value, (flags, clear_setgid)),
-        )
+        self.answered(ino, |inode| {
+            self.change_acl(caller, inode, name, value, (flags, clear_setgid))
+        })
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        self.answered(ino, self.attribute(ino, name))
+        self.answered(ino, |inode| self.attribute(inode, name))
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        self.answered(ino, self.attribute_names(ino))
+        self.answered(ino, |inode| self.attribute_names(inode))
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.answered(ino, self.remove_attribute(ino, name))
+        self.answered(ino, |inode| self.remove_attribute(inode, name))
     }
 }

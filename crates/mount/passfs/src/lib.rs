@@ -389,12 +389,10 @@ impl PassFs {
         }
     }
 
-    /// [`Inode::answered`] of the inode `ino`.
-    fn answered<T>(&self, ino: Ino, outcome: FsResult<T>) -> FsResult<T> {
-        match self.inodes.get(ino) {
-            Ok(inode) => inode.answered(outcome),
-            Err(_) => outcome,
-        }
+    /// The outcome of a call on the inode `ino` as [`Inode::answered`].
+    fn answered<T>(&self, ino: Ino, call: impl FnOnce(&Arc<Inode>) -> FsResult<T>) -> FsResult<T> {
+        let inode = self.inodes.get(ino)?;
+        inode.answered(call(&inode))
     }
 
     /// Opens the inode again, for data.

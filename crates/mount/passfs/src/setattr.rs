@@ -3,19 +3,19 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
-use vfs::{Attr, Caller, FileKind, FsError, FsResult, Handle, Ino, SetAttr, SetTime};
+use vfs::{Attr, Caller, FileKind, FsError, FsResult, Handle, SetAttr, SetTime};
 
 use crate::anchor::PathFd;
 use crate::attributes::stat;
 use crate::handles::Open;
 use crate::identity::{errno, with_privileges};
+use crate::inodes::Inode;
 use crate::owner::Change;
 use crate::{ITSELF, PassFs, proc_path};
 
 impl PassFs {
-    pub(crate) fn change(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
+    pub(crate) fn change(&self, inode: &Inode, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
         self.check_writable()?;
-        let inode = self.inodes.get(ino)?;
         let open = handle.and_then(|handle| self.handles.get(handle).ok());
         let fd = match &open {
             Some(open) => PathFd::Held(open.fd()),

@@ -8,11 +8,12 @@ use std::os::fd::AsFd;
 
 use rustix::fs::XattrFlags as HostFlags;
 use rustix::io::Errno;
-use vfs::{Caller, FsError, FsResult, Ino, XattrFlags};
+use vfs::{Caller, FsError, FsResult, XattrFlags};
 
 use crate::anchor::PathFd;
 use crate::attributes::stat;
 use crate::identity::errno;
+use crate::inodes::Inode;
 use crate::owner::Change;
 use crate::setattr::change_mode;
 use crate::{PassFs, proc_path};
@@ -31,7 +32,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 impl PassFs {
     pub(crate) fn set_attribute(
         &self,
-        ino: Ino,
+        inode: &Inode,
         name: &[u8],
         value: &[u8],
         flags: XattrFlags,
@@ -39,7 +40,6 @@ impl PassFs {
     ) -> FsResult<()> {
         self.check_writable()?;
         self.check_attribute(name)?;
-        let inode = self.inodes.get(ino)?;
         // With the daemon's CAP_FSETID the host ignores the daemon's groups in deciding whether the setgid bit stays.
         let flags = HostFlags::from_bits_retain(flags.0.cast_unsigned());
         let fd = inode.fd()?;
@@ -58,24 +58,22 @@ impl PassFs {
     pub(crate) fn change_acl(
         &self,
         caller: &Caller,
-        ino: Ino,
+        inode: &Inode,
         name: &[u8],
         value: Option<&[u8]>,
         (flags, clear_setgid): (XattrFlags, bool),
     ) -> FsResult<()> {
-        let inode = self.inodes.get(ino)?;
         let fd = inode.fd()?;
         self.as_owner(Some(caller), fd.as_fd(), Change::Rights, || match value {
-            Some(value) => self.set_attribute(ino, name, value, flags, clear_setgid),
-            None => self.remove_attribute(ino, name),
+            Some(value) => self.set_attribute(inode, name, value, flags, clear_setgid),
+            None => self.remove_attribute(inode, name),
         })
     }
 
-    pub(crate) fn attribute(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+    pub(crate) fn attribute(&self, inode: &Inode, name: &[u8]) -> FsResult<Vec<u8>> {
         if self.config.id_map.is_some() && name.starts_with(ACL_PREFIX) {
             return Err(FsError::NoData);
         }
-        let inode = self.inodes.get(ino)?;
         let fd = inode.fd()?;
         if let PathFd::Shared(open) = &fd {
             return with_room(|out| rustix::fs::fgetxattr(open, name, out));
@@ -84,8 +82,7 @@ impl PassFs {
         with_room(|out| rustix::fs::getxattr(path.as_str(), name, out))
     }
 
-    pub(crate) fn attribute_names(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let inode = self.inodes.get(ino)?;
+    pub(crate) fn attribute_names(&self, inode: &Inode) -> FsResult<Vec<u8>> {
         let fd = inode.fd()?;
         let path = proc_path(fd.as_fd());
         let names = with_room(|out| rustix::fs::listxattr(path.as_str(), out))?;
@@ -98,13 +95,12 @@ impl PassFs {
         Ok(shown.flatten().copied().collect())
     }
 
-    pub(crate) fn remove_attribute(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+    pub(crate) fn remove_attribute(&self, inode: &Inode, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
         // The kernel removes capabilities before it changes content; a caller needs CAP_SETFCAP for it.
         if name != CAPABILITY {
             self.check_attribute(name)?;
         }
-        let inode = self.inodes.get(ino)?;
         let fd = inode.fd()?;
         let path = proc_path(fd.as_fd());
         rustix::fs::removexattr(path, name).map_err(errno)

@@ -74,6 +74,11 @@ fn lose_changes(mounted: &Mounted, change: impl FnOnce()) -> bool {
     }
     let signal = |signal| rustix::process::kill_process(mounted.pid(), signal).unwrap();
     signal(rustix::process::Signal::STOP);
+    // Threads stop one by one, and one that goes on would take the events in.
+    let began = Instant::now();
+    while !is_stopped(mounted) {
+        assert!(began.elapsed() < PATIENCE, "the daemon does not stop");
+    }
     let beside = mounted.source().parent().unwrap().join("beside");
     fs::create_dir(&beside).unwrap();
     // The host merges events of one name only. A file may have 65,000 names.
@@ -83,6 +88,7 @@ fn lose_changes(mounted: &Mounted, change: impl FnOnce()) -> bool {
         fs::hard_link(&first, beside.join(number.to_string())).unwrap();
     }
     change();
+    assert!(is_stopped(mounted), "the daemon was made to go on");
     signal(rustix::process::Signal::CONT);
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -93,6 +99,17 @@ fn lose_changes(mounted: &Mounted, change: impl FnOnce()) -> bool {
         }
         assert!(Instant::now() < deadline, "{}", stats["backing"]);
     }
+}
+
+/// True if all threads of the daemon are stopped.
+fn is_stopped(mounted: &Mounted) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", mounted.pid().as_raw_nonzero())).unwrap();
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name, in parentheses, may contain some.
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
 }
 
 #[test]
