@@ -14,7 +14,7 @@ use vfs::{
 use crate::PassFs;
 use crate::attributes::stat;
 use crate::direct::advanced;
-use crate::handles::Open;
+use crate::handles::{Open, OpenFile};
 use crate::identity::{errno, with_privileges};
 use crate::inodes::Inode;
 use crate::nodes::host_flags;
@@ -50,6 +50,8 @@ impl PassFs {
             wanted |= OFlags::NOATIME;
         }
         wanted.set(OFlags::TRUNC, truncates);
+        let appends = self.appends_by_server(inode, flags);
+        wanted.set(OFlags::APPEND, appends);
         let changed = if truncates { privileges } else { Privileges::Keep };
         let open = |wanted| with_privileges(changed, || self.reopen_as_permitted(inode, wanted))?;
         let (file, append_only) = match open(wanted) {
@@ -59,7 +61,7 @@ impl PassFs {
             other => (other?, false),
         };
         self.descriptors.opened(&file);
-        let mut open = self.new_open_file(file, Arc::clone(inode), flags)?;
+        let mut open = OpenFile::new(file, Arc::clone(inode), flags, appends, self.watch.get());
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened { handle })
@@ -109,7 +111,7 @@ impl PassFs {
         if !open.writes {
             return Ok(());
         }
-        open.each_descriptor(close_a_duplicate)
+        self.on_each_descriptor(&open, close_a_duplicate)
     }
 
     pub(crate) fn sync_file(&self, handle: Handle, data_only: bool) -> FsResult<()> {
@@ -117,7 +119,18 @@ impl PassFs {
         self.tally.fsyncs.fetch_add(1, Ordering::Relaxed);
         // No stamp here: querying a file's times makes the host give its next change a distinct time (multigrain
         // timestamps), so that each of a series of fsyncs would have to commit the inode.
-        open.each_descriptor(|file| sync(file, data_only))
+        self.on_each_descriptor(&open, |file| sync(file, data_only))
+    }
+
+    /// [`OpenFile::each_descriptor`]. On FUSE it runs on all of the file's writers: layers above may pass data of one handle down
+    /// by another, and the server may keep it by descriptor.
+    fn on_each_descriptor(&self, open: &OpenFile, call: impl Fn(&OwnedFd) -> FsResult<()>) -> FsResult<()> {
+        let called = open.each_descriptor(&call);
+        if !self.is_on_fuse(open) {
+            return called;
+        }
+        let others = open.inode.open_beside(&open.file).into_iter();
+        others.fold(called, |called, other| called.and(call(&other)))
     }
 
     pub(crate) fn sync_directory(&self, handle: Handle, data_only: bool) -> FsResult<()> {

@@ -144,13 +144,19 @@ impl PassFs {
         if self.direct_refused.load(Ordering::Relaxed) {
             return None;
         }
-        let open_direct = || match self.reopen(&open.inode, OFlags::WRONLY | OFlags::DIRECT) {
-            Ok(fd) => DirectFile::of(fd),
-            Err(error) => {
-                if error == vfs::FsError::Invalid {
-                    self.refuse_direct();
+        let open_direct = || {
+            // A server of FUSE may keep data by descriptor, and open another file by the path of this one.
+            if self.is_on_fuse(open) {
+                return None;
+            }
+            match self.reopen(&open.inode, OFlags::WRONLY | OFlags::DIRECT) {
+                Ok(fd) => DirectFile::of(fd),
+                Err(error) => {
+                    if error == vfs::FsError::Invalid {
+                        self.refuse_direct();
+                    }
+                    None
                 }
-                None
             }
         };
         open.direct.get_or_init(open_direct).as_ref()

@@ -54,7 +54,11 @@ impl FileSystem for PassFs {
     }
 
     fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
-        self.answered(ino, |inode| self.change(inode, handle, change))
+        match handle {
+            // There is no name that the caller's kernel could look up again.
+            Some(_) => self.change(&*self.inodes.get(ino)?, handle, change),
+            None => self.answered(ino, |inode| self.change(inode, handle, change)),
+        }
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {

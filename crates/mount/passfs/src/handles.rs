@@ -35,10 +35,12 @@ pub(crate) struct OpenFile {
     pub writes: bool,
     /// The state of the content after this open, if the caller asked whether an earlier one still matches it.
     pub stamp: OnceLock<Stamp>,
-    /// The host only lets this file grow (`chattr +a`): the descriptor has `O_APPEND`.
+    /// The host only lets this file grow (`chattr +a`): `file` has `O_APPEND`.
     pub append_only: bool,
-    /// A descriptor with `O_APPEND` for writes at the end, which is the server's to know; empty on local hosts.
-    pub appending: OnceLock<OwnedFd>,
+    /// `file` has `O_APPEND`, as the end of the file is a server's to know.
+    pub appends: bool,
+    /// For a file with a server: the descriptor for writes at the end if `file` has no `O_APPEND`, and for all others if it has.
+    pub other: OnceLock<OwnedFd>,
     /// Durability that the flags of the open require of changes without flags of their own.
     pub durability: Durability,
     /// Set for a writer, see [`crate::watch`].
@@ -66,16 +68,17 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenFile {
-    /// `watch` is the watch of the source, if its changes are reported.
+    /// `watch` is the watch of the source, if its changes are reported; `appends` as [`OpenFile::appends`].
     pub(crate) fn new(
         file: OwnedFd,
         inode: Arc<Inode>,
         flags: OpenFlags,
+        appends: bool,
         watch: Option<&Arc<Watch>>,
     ) -> Self {
         let file = Arc::new(file);
         let watch = watch.filter(|_| flags.writes()).map(Arc::clone);
-        inode.opened_as(&file, watch.as_deref());
+        inode.opened_as(&file, flags.writes(), watch.as_deref());
         Self {
             watch,
             file,
@@ -83,7 +86,8 @@ impl OpenFile {
             writes: flags.writes(),
             stamp: OnceLock::new(),
             append_only: false,
-            appending: OnceLock::new(),
+            appends,
+            other: OnceLock::new(),
             durability: flags.durability(),
             run: Mutex::default(),
             direct: OnceLock::new(),
@@ -93,8 +97,8 @@ impl OpenFile {
     /// Runs a call on each descriptor of the file, as a server may hold data by descriptor. All are called; the first error
     /// counts.
     pub(crate) fn each_descriptor(&self, call: impl Fn(&OwnedFd) -> FsResult<()>) -> FsResult<()> {
-        let appended = self.appending.get().map_or(Ok(()), &call);
-        appended.and(call(&self.file))
+        let other = self.other.get().map_or(Ok(()), &call);
+        other.and(call(&self.file))
     }
 }
 

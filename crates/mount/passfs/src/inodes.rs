@@ -60,7 +60,8 @@ struct State {
     opened: Option<Box<OpenFiles>>,
 }
 
-/// Open files of an inode that is referenced by handle. Calls on the inode use the last one that lives.
+/// Open files of an inode: all of one that is referenced by handle, where calls on the inode use the last one that lives, and
+/// those of writers otherwise.
 #[derive(Debug, Default)]
 struct OpenFiles {
     files: Vec<Weak<OwnedFd>>,
@@ -104,6 +105,8 @@ impl Inode {
             return outcome;
         }
         if missing == FOUND_AGAIN {
+            // Another of its names may be asked for next.
+            self.missing.store(0, Ordering::Relaxed);
             return outcome;
         }
         self.missing.store(TOLD_STALE, Ordering::Relaxed);
@@ -153,27 +156,40 @@ impl Inode {
         }
     }
 
-    /// Registers an open file: while it is open the inode needs no name. The first writer pauses the reports of `watch`.
-    pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>, watch: Option<&Watch>) {
-        if self.anchor.handle().is_some() {
-            let mut state = self.state();
-            let opened = state.opened.get_or_insert_default();
-            opened.files.push(Arc::downgrade(file));
-            if let Some(watch) = watch {
-                opened.writers += 1;
-                if opened.writers == 1 {
-                    // Under the lock, so that the last close of an earlier writer can't come in between.
-                    watch.opened_for_writing(file.as_fd());
-                }
+    /// Registers an open file: while it is open an inode that is referenced by handle needs no name, and an fsync of another
+    /// handle finds it. The first writer pauses the reports of `watch`.
+    pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>, writes: bool, watch: Option<&Watch>) {
+        let by_handle = self.anchor.handle().is_some();
+        if !by_handle && !writes {
+            return;
+        }
+        let mut state = self.state();
+        let opened = state.opened.get_or_insert_default();
+        opened.files.push(Arc::downgrade(file));
+        if let Some(watch) = watch.filter(|_| by_handle) {
+            opened.writers += 1;
+            if opened.writers == 1 {
+                // Under the lock, so that the last close of an earlier writer can't come in between.
+                watch.opened_for_writing(file.as_fd());
             }
         }
+    }
+
+    /// The registered open files but `file`.
+    pub(crate) fn open_beside(&self, file: &Arc<OwnedFd>) -> Vec<Arc<OwnedFd>> {
+        let state = self.state();
+        let files = state.opened.iter().flat_map(|opened| &opened.files);
+        files
+            .filter_map(Weak::upgrade)
+            .filter(|other| !Arc::ptr_eq(other, file))
+            .collect()
     }
 
     /// Reverses [`Inode::opened_as`].
     pub(crate) fn closed(&self, file: &Arc<OwnedFd>, watch: Option<&Watch>) {
         let mut state = self.state();
         let Some(opened) = &mut state.opened else { return };
-        if let Some(watch) = watch {
+        if let Some(watch) = watch.filter(|_| self.anchor.handle().is_some()) {
             opened.writers = opened.writers.saturating_sub(1);
             if opened.writers == 0 {
                 watch.closed_for_writing(file.as_fd());

@@ -26,8 +26,8 @@
 //! handled as follows:
 //! - `O_APPEND` is dropped: the mode of each write says whether it appends ([`vfs::WriteMode::appends`]), since pages
 //!   from a cache above, which have fixed offsets, arrive through the same descriptors. It is kept for append-only
-//!   files (`chattr +a`), which the host does not open for writing without it, and on hosts with a server appended data has a
-//!   descriptor of its own that has it ([`write`]).
+//!   files (`chattr +a`), which the host does not open for writing without it, and for files with a server, which have a second
+//!   descriptor for the writes that the first is not for ([`write`]).
 //! - `O_DIRECT` is dropped: the alignment of the caller's buffers is unknown here. Layers above write through. Long
 //!   streams may bypass the host's page cache all the same ([`direct`]).
 //! - `O_SYNC` and `O_DSYNC` are dropped for the same reason as `O_APPEND`: the mode of each write says what must be on

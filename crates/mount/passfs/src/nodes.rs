@@ -14,7 +14,7 @@ use vfs::{
 use crate::anchor::{Found, HostHandle};
 use crate::attributes::{HostKey, host_rdev, kind_of, stat, stat_at_in_memory, stat_in_memory};
 use crate::directory::HostName;
-use crate::handles::{Open, OpenDirectory};
+use crate::handles::{Open, OpenDirectory, OpenFile};
 use crate::identity::errno;
 use crate::inodes::{Inode, Interned};
 use crate::sticky::Moves;
@@ -299,10 +299,12 @@ impl PassFs {
         self.descriptors.admit_file(&self.proc_fd)?;
         let directory = self.inodes.get(parent)?;
         let fd = directory.fd()?;
-        let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
+        let mut new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
+        let appends = self.appends_by_server(&directory, flags);
+        new.set(OFlags::APPEND, appends);
         let made = || open_new(fd.as_fd(), name, new, self.permissions(node.mode));
         match self.making_file(caller, node, fd.as_fd(), made)? {
-            Ok(file) => self.opened_new(file, flags),
+            Ok(file) => self.opened_new(file, flags, appends),
             Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => Err(FsError::Stale),
             Err(error) => Err(errno(error)),
         }
@@ -322,15 +324,17 @@ impl PassFs {
         let mut new = host_flags(flags) | OFlags::TMPFILE;
         // Here O_EXCL means that the file never gets a name.
         new.set(OFlags::EXCL, flags.has(libc::O_EXCL));
+        let appends = self.appends_by_server(&directory, flags);
+        new.set(OFlags::APPEND, appends);
         let made = || open_new(fd.as_fd(), b".", new, self.permissions(node.mode));
         let file = self.making_file(caller, node, fd.as_fd(), made)?.map_err(errno)?;
-        self.opened_new(file, flags)
+        self.opened_new(file, flags, appends)
     }
 
     /// Entry and handle of a file that was just created. If the inode is referenced by a descriptor, it gets a separate
     /// one, since the file must not stay open for writing after its handle is released: an executable in that state
     /// can't be run.
-    fn opened_new(&self, file: OwnedFd, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+    fn opened_new(&self, file: OwnedFd, flags: OpenFlags, appends: bool) -> FsResult<(Entry, Opened)> {
         self.descriptors.opened(&file);
         let stat = stat(&file)?;
         let (key, kind) = (HostKey::of(&stat), kind_of(&stat));
@@ -344,8 +348,7 @@ impl PassFs {
                 self.entry(path, &stat)
             }
         };
-        let open = self.new_open_file(file, inode, flags);
-        let open = open.inspect_err(|_| self.inodes.forget(entry.ino, 1))?;
+        let open = OpenFile::new(file, inode, flags, appends, self.watch.get());
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok((entry, Opened { handle }))
     }

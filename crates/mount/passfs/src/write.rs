@@ -10,7 +10,6 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::OFlags;
@@ -92,14 +91,11 @@ impl PassFs {
     }
 
     fn write_once(&self, open: &OpenFile, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
+        let file = self.descriptor_for(open, mode)?;
         let flags = flags_of(mode);
         if flags.is_empty() {
-            return rustix::io::retry_on_intr(|| rustix::io::pwrite(&open.file, data, offset)).map_err(errno);
+            return rustix::io::retry_on_intr(|| rustix::io::pwrite(file, data, offset)).map_err(errno);
         }
-        let file = match mode.appends() && self.has_server(&open.inode) {
-            true => self.appending_if_permitted(open)?,
-            false => &open.file,
-        };
         let pieces = [IoSlice::new(data)];
         match rustix::io::retry_on_intr(|| rustix::io::pwritev2(file, &pieces, offset, flags)) {
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
@@ -117,52 +113,48 @@ impl PassFs {
         data: &[u8],
         mode: WriteMode,
     ) -> FsResult<usize> {
-        let file = match mode.appends() {
-            true => self.appending(open)?,
-            false => &open.file,
+        let file = match mode.appends() == open.appends {
+            true => &open.file,
+            false => self.other(open)?,
         };
         let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(file, data, offset)).map_err(errno)?;
         make_durable(file, mode.durability())?;
         Ok(written)
     }
 
-    /// True if the end of the file is a server's to know.
+    /// True if an open with these flags gets a descriptor with `O_APPEND`: the end of the file is a server's to know. It is
+    /// opened so at once, as behind a server that goes by paths the file's path may lead to another file later.
+    pub(crate) fn appends_by_server(&self, inode: &Inode, flags: OpenFlags) -> bool {
+        flags.writes() && flags.has(libc::O_APPEND) && self.has_server(inode)
+    }
+
     fn has_server(&self, inode: &Inode) -> bool {
         !self.anchors.is_local(inode.key().device)
     }
 
-    /// The descriptor with `O_APPEND` of an open file.
-    fn appending<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
-        if let Some(file) = open.appending.get() {
+    /// The descriptor for a write of this mode.
+    fn descriptor_for<'a>(&self, open: &'a OpenFile, mode: WriteMode) -> FsResult<&'a OwnedFd> {
+        if mode.appends() == open.appends || !self.has_server(&open.inode) {
+            return Ok(&open.file);
+        }
+        match self.other(open) {
+            // The daemon of an ordinary user may not be able to open the file again, and its kernel remembers an end.
+            Err(FsError::AccessDenied | FsError::NotPermitted) if mode.appends() => Ok(&open.file),
+            other => other,
+        }
+    }
+
+    /// See [`OpenFile::other`].
+    fn other<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
+        if let Some(file) = open.other.get() {
             return Ok(file);
         }
         self.descriptors.admit_file(&self.proc_fd)?;
-        let file = self.reopen(&open.inode, OFlags::WRONLY | OFlags::APPEND)?;
+        let mut flags = OFlags::WRONLY;
+        flags.set(OFlags::APPEND, !open.appends);
+        let file = self.reopen(&open.inode, flags)?;
         self.descriptors.opened(&file);
-        Ok(open.appending.get_or_init(|| file))
-    }
-
-    /// The descriptor with `O_APPEND`, or the open one, as the daemon of an ordinary user may not be able to open the file again.
-    fn appending_if_permitted<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
-        match self.appending(open) {
-            Err(FsError::AccessDenied | FsError::NotPermitted) => Ok(&*open.file),
-            appending => appending,
-        }
-    }
-
-    /// Like [`OpenFile::new`]. A file with a server that is opened to append to is opened for that at once: behind a server that
-    /// goes by paths its path may lead to another file later.
-    pub(crate) fn new_open_file(
-        &self,
-        file: OwnedFd,
-        inode: Arc<Inode>,
-        flags: OpenFlags,
-    ) -> FsResult<OpenFile> {
-        let open = OpenFile::new(file, inode, flags, self.watch.get());
-        if flags.writes() && flags.has(libc::O_APPEND) && self.has_server(&open.inode) {
-            self.appending_if_permitted(&open)?;
-        }
-        Ok(open)
+        Ok(open.other.get_or_init(|| file))
     }
 
     /// True if a write at `offset` continues a long enough run of contiguous bytes, and may be direct.
