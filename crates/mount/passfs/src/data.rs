@@ -61,7 +61,7 @@ impl PassFs {
             other => (other?, false),
         };
         self.descriptors.opened(&file);
-        let mut open = OpenFile::new(file, Arc::clone(inode), flags, appends, self.watch.get());
+        let mut open = self.new_open_file(file, Arc::clone(inode), flags, appends);
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened { handle })
@@ -126,7 +126,7 @@ impl PassFs {
     /// by another, and the server may keep it by descriptor.
     fn on_each_descriptor(&self, open: &OpenFile, call: impl Fn(&OwnedFd) -> FsResult<()>) -> FsResult<()> {
         let called = open.each_descriptor(&call);
-        if !self.is_on_fuse(open) {
+        if !open.is_on_fuse {
             return called;
         }
         let others = open.inode.open_beside(&open.file).into_iter();

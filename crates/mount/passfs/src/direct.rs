@@ -3,7 +3,8 @@
 //! A handle that has written enough contiguous bytes ([`crate::PassConfig::stream_direct_after_bytes`]) writes large
 //! aligned pieces through a second descriptor with `O_DIRECT`: without a copy into the page cache, and with the medium
 //! busy from then on instead of at fsync. Unaligned data goes through the page cache as before; the host keeps both
-//! paths coherent, by writing back and dropping the cached pages of the range first. Reads never use this path.
+//! paths coherent, by writing back and dropping the cached pages of the range first. Reads never use this path, nor do files on
+//! FUSE, whose server may keep data by descriptor.
 //!
 //! A direct write that extends the file returns when the medium has taken it, and the host's file systems make one at a
 //! time. So the device has a queue of one write and is idle between two. A fast device needs little time for that, and
@@ -145,8 +146,8 @@ impl PassFs {
             return None;
         }
         let open_direct = || {
-            // A server of FUSE may keep data by descriptor, and open another file by the path of this one.
-            if self.is_on_fuse(open) {
+            // The server may also open another file by the path of this one.
+            if open.is_on_fuse {
                 return None;
             }
             match self.reopen(&open.inode, OFlags::WRONLY | OFlags::DIRECT) {

@@ -158,7 +158,7 @@ impl FileSystem for PassFs {
         let open = self.handles.file(handle).ok()?;
         // The kernel writes by a descriptor of its own then. A server of FUSE may keep what is written by descriptor, and no call
         // of this process would make it store that, or tell its error.
-        (!self.is_on_fuse(&open)).then(|| Arc::clone(&open.file))
+        (!open.is_on_fuse).then(|| Arc::clone(&open.file))
     }
 
     fn is_synchronous(&self, _ino: Ino, handle: Handle) -> bool {

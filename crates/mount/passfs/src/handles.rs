@@ -39,6 +39,8 @@ pub(crate) struct OpenFile {
     pub append_only: bool,
     /// `file` has `O_APPEND`, as the end of the file is a server's to know.
     pub appends: bool,
+    /// Its file system is one of FUSE.
+    pub is_on_fuse: bool,
     /// For a file with a server: the descriptor for writes at the end if `file` has no `O_APPEND`, and for all others if it has.
     pub other: OnceLock<OwnedFd>,
     /// Durability that the flags of the open require of changes without flags of their own.
@@ -68,12 +70,11 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenFile {
-    /// `watch` is the watch of the source, if its changes are reported; `appends` as [`OpenFile::appends`].
+    /// On a local host. `watch` is the watch of the source, if its changes are reported.
     pub(crate) fn new(
         file: OwnedFd,
         inode: Arc<Inode>,
         flags: OpenFlags,
-        appends: bool,
         watch: Option<&Arc<Watch>>,
     ) -> Self {
         let file = Arc::new(file);
@@ -86,7 +87,8 @@ impl OpenFile {
             writes: flags.writes(),
             stamp: OnceLock::new(),
             append_only: false,
-            appends,
+            appends: false,
+            is_on_fuse: false,
             other: OnceLock::new(),
             durability: flags.durability(),
             run: Mutex::default(),

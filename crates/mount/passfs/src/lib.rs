@@ -95,7 +95,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use thiserror::Error;
-use vfs::{Attr, Bypass, Caller, ChangeListener, FsError, FsResult, Ino, NewNode};
+use vfs::{Attr, Bypass, Caller, ChangeListener, FsError, FsResult, Ino, NewNode, OpenFlags};
 
 pub use access_times::{AccessTimeRule, AccessTimes};
 pub use counters::PassCounters;
@@ -262,7 +262,7 @@ impl PassFs {
             opens_noatime: !own_mount.as_ref().is_some_and(|mount| mount.keeps_times)
                 && config.access_times.rule == Some(AccessTimeRule::Never),
             has_own_tree: own_mount.is_some(),
-            source_is_on_fuse: magic::is_on(&source_fd, &[magic::FUSE]),
+            source_is_on_fuse: magic::may_be_on(&source_fd, magic::FUSE),
             own_device: AtomicU32::new(NO_DEVICE),
             _in_sight: in_sight,
             config,
@@ -380,13 +380,16 @@ impl PassFs {
         identity::acting_as(creator, call)
     }
 
-    /// True if an open file's file system is a server of FUSE, which is asked if it is not the source's.
-    fn is_on_fuse(&self, open: &OpenFile) -> bool {
-        let device = open.inode.key().device;
-        match device == self.inodes.root().key().device {
+    /// An open file; `appends` as [`OpenFile::appends`].
+    fn new_open_file(&self, file: OwnedFd, inode: Arc<Inode>, flags: OpenFlags, appends: bool) -> OpenFile {
+        let is_of_source = inode.key().device == self.inodes.root().key().device;
+        let mut open = OpenFile::new(file, inode, flags, self.watch.get());
+        open.appends = appends;
+        open.is_on_fuse = match is_of_source {
             true => self.source_is_on_fuse,
-            false => magic::is_on(&open.file, &[magic::FUSE]),
-        }
+            false => magic::may_be_on(&open.file, magic::FUSE),
+        };
+        open
     }
 
     /// The outcome of a call on the inode `ino` as [`Inode::answered`].

@@ -17,3 +17,8 @@ pub(crate) const XFS: i64 = 0x5846_5342;
 pub(crate) fn is_on(file: impl AsFd, kinds: &[i64]) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| kinds.contains(&found.f_type))
 }
+
+/// True unless `file` is known to be on a file system of another kind: a server may refuse to tell.
+pub(crate) fn may_be_on(file: impl AsFd, kind: i64) -> bool {
+    rustix::fs::fstatfs(file).map_or(true, |found| found.f_type == kind)
+}

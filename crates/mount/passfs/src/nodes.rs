@@ -14,7 +14,7 @@ use vfs::{
 use crate::anchor::{Found, HostHandle};
 use crate::attributes::{HostKey, host_rdev, kind_of, stat, stat_at_in_memory, stat_in_memory};
 use crate::directory::HostName;
-use crate::handles::{Open, OpenDirectory, OpenFile};
+use crate::handles::{Open, OpenDirectory};
 use crate::identity::errno;
 use crate::inodes::{Inode, Interned};
 use crate::sticky::Moves;
@@ -348,7 +348,7 @@ impl PassFs {
                 self.entry(path, &stat)
             }
         };
-        let open = OpenFile::new(file, inode, flags, appends, self.watch.get());
+        let open = self.new_open_file(file, inode, flags, appends);
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok((entry, Opened { handle }))
     }
