@@ -280,6 +280,12 @@ pub trait FileSystem: Send + Sync + 'static {
         None
     }
 
+    /// Data may be stored, or refused, only at an fsync or close of the handle that wrote it, as by a server of FUSE: a layer above
+    /// must not pass it down by another one. Called after an open for writing.
+    fn keeps_data_by_handle(&self, _ino: Ino, _handle: Handle) -> bool {
+        false
+    }
+
     /// The file requires synchronous writes by itself: the attribute `S` of chattr(1), or a host file system mounted
     /// with `sync`. This file system then makes each write durable as [`Durability::Data`] whatever its mode says, and
     /// a layer above must not delay it. Called after an open for writing, and after each ioctl.

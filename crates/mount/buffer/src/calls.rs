@@ -173,6 +173,10 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
         Some(file)
     }
 
+    fn keeps_data_by_handle(&self, ino: Ino, handle: Handle) -> bool {
+        self.engine.inner.keeps_data_by_handle(ino, handle)
+    }
+
     fn is_synchronous(&self, ino: Ino, handle: Handle) -> bool {
         self.engine.inner.is_synchronous(ino, handle)
     }
@@ -220,7 +224,7 @@ impl<F: FileSystem> FileSystem for Buffered<F> {
             .inner
             .ioctl(ino, handle, command, input, output_bytes_max);
         if let Some(inode) = self.engine.registry.inode(ino) {
-            self.note_synchronous(&inode, handle);
+            self.note_writer(&inode, handle);
         }
         reply
     }
@@ -338,15 +342,18 @@ impl<F: FileSystem> Buffered<F> {
     fn opened(&self, ino: Ino, opened: Opened, flags: OpenFlags) -> Opened {
         let inode = self.engine.registry.opened(ino, opened.handle, flags);
         if flags.writes() {
-            self.note_synchronous(&inode, opened.handle);
+            self.note_writer(&inode, opened.handle);
         }
         opened
     }
 
-    /// Asks the file system below whether it syncs each write, in which case none may be delayed.
-    fn note_synchronous(&self, inode: &InodeBuffer, handle: Handle) {
+    /// Asks the file system below whether it syncs each write, in which case none may be delayed, and whether it keeps data by
+    /// handle.
+    fn note_writer(&self, inode: &InodeBuffer, handle: Handle) {
         let is_synchronous = self.engine.inner.is_synchronous(inode.ino, handle);
-        inode.lock().is_synchronous = is_synchronous;
+        let by_handle = self.engine.inner.keeps_data_by_handle(inode.ino, handle);
+        let mut state = inode.lock();
+        (state.is_synchronous, state.by_handle) = (is_synchronous, by_handle);
     }
 
     /// Flushes buffered writes that clear privileges before `ino` is given some.

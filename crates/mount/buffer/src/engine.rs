@@ -208,6 +208,7 @@ impl<F: FileSystem> Engine<F> {
         if is_scattered || is_too_long || is_far || !self.may_buffer(file, &state, end, mode) {
             return 0;
         }
+        let by_handle = state.by_handle;
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
@@ -215,6 +216,7 @@ impl<F: FileSystem> Engine<F> {
                 .entries
                 .back_mut()
                 .filter(|tail| tail.is_continued_by(kind, at, rest.len()))
+                .filter(|tail| !by_handle || tail.handle == handle)
             {
                 let taken = tail.append(rest, now);
                 let full = tail.sealed.is_some();

@@ -59,6 +59,8 @@ pub struct InodeState {
     pub reached: u64,
     /// Bytes to write through after a failed write before writes are buffered again.
     pub probation: Probation,
+    /// The file system below keeps data by handle: an entry has data of one.
+    pub by_handle: bool,
     /// The file system below syncs each write: no write is delayed.
     pub is_synchronous: bool,
     /// Times reported to callers, and those of the file system below.

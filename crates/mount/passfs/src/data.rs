@@ -14,7 +14,7 @@ use vfs::{
 use crate::PassFs;
 use crate::attributes::stat;
 use crate::direct::advanced;
-use crate::handles::{Open, OpenFile};
+use crate::handles::Open;
 use crate::identity::{errno, with_privileges};
 use crate::inodes::Inode;
 use crate::nodes::host_flags;
@@ -34,7 +34,8 @@ impl PassFs {
         if truncates || flags.writes() {
             self.check_writable()?;
         }
-        self.descriptors.admit_file(&self.proc_fd)?;
+        self.descriptors
+            .admit_file(&self.proc_fd, self.descriptors_of_open(inode, flags))?;
         match inode.kind {
             FileKind::Regular => {}
             FileKind::Directory => return Err(FsError::IsADirectory),
@@ -50,8 +51,6 @@ impl PassFs {
             wanted |= OFlags::NOATIME;
         }
         wanted.set(OFlags::TRUNC, truncates);
-        let appends = self.appends_by_server(inode, flags);
-        wanted.set(OFlags::APPEND, appends);
         let changed = if truncates { privileges } else { Privileges::Keep };
         let open = |wanted| with_privileges(changed, || self.reopen_as_permitted(inode, wanted))?;
         let (file, append_only) = match open(wanted) {
@@ -61,7 +60,7 @@ impl PassFs {
             other => (other?, false),
         };
         self.descriptors.opened(&file);
-        let mut open = self.new_open_file(file, Arc::clone(inode), flags, appends);
+        let mut open = self.new_open_file(file, Arc::clone(inode), flags)?;
         open.append_only = append_only;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok(Opened { handle })
@@ -111,7 +110,7 @@ impl PassFs {
         if !open.writes {
             return Ok(());
         }
-        self.on_each_descriptor(&open, close_a_duplicate)
+        open.each_descriptor(close_a_duplicate)
     }
 
     pub(crate) fn sync_file(&self, handle: Handle, data_only: bool) -> FsResult<()> {
@@ -119,18 +118,7 @@ impl PassFs {
         self.tally.fsyncs.fetch_add(1, Ordering::Relaxed);
         // No stamp here: querying a file's times makes the host give its next change a distinct time (multigrain
         // timestamps), so that each of a series of fsyncs would have to commit the inode.
-        self.on_each_descriptor(&open, |file| sync(file, data_only))
-    }
-
-    /// [`OpenFile::each_descriptor`]. On FUSE it runs on all of the file's writers: layers above may pass data of one handle down
-    /// by another, and the server may keep it by descriptor.
-    fn on_each_descriptor(&self, open: &OpenFile, call: impl Fn(&OwnedFd) -> FsResult<()>) -> FsResult<()> {
-        let called = open.each_descriptor(&call);
-        if !open.is_on_fuse {
-            return called;
-        }
-        let others = open.inode.open_beside(&open.file).into_iter();
-        others.fold(called, |called, other| called.and(call(&other)))
+        open.each_descriptor(|file| sync(file, data_only))
     }
 
     pub(crate) fn sync_directory(&self, handle: Handle, data_only: bool) -> FsResult<()> {

@@ -59,15 +59,15 @@ impl Descriptors {
         }
     }
 
-    /// Fails if one more open file would use the reserve. `any` is any open descriptor.
-    pub(crate) fn admit_file(&self, any: impl AsFd) -> FsResult<()> {
+    /// Fails if an open file with this number of descriptors would use the reserve. `any` is any open descriptor.
+    pub(crate) fn admit_file(&self, any: impl AsFd, count: u64) -> FsResult<()> {
         if !self.is_tight.load(Relaxed) {
             return Ok(());
         }
         // The host assigns the lowest free number.
         let probe = rustix::io::fcntl_dupfd_cloexec(any, 0).map_err(|_| FsError::TooManyOpenFiles)?;
         let number = number(&probe);
-        if number >= self.files_max {
+        if number + count > self.files_max {
             return Err(FsError::TooManyOpenFiles);
         }
         if number + SLACK < self.files_max {
@@ -110,12 +110,12 @@ mod tests {
             files_max: 0,
             ..Descriptors::of(64)
         };
-        assert_eq!(full.admit_file(&probe), Ok(()), "nothing was opened");
+        assert_eq!(full.admit_file(&probe, 1), Ok(()), "nothing was opened");
         full.opened(&probe);
-        assert_eq!(full.admit_file(&probe), Err(FsError::TooManyOpenFiles));
+        assert_eq!(full.admit_file(&probe, 1), Err(FsError::TooManyOpenFiles));
         let wide = Descriptors::of(1 << 20);
         wide.is_tight.store(true, Relaxed);
-        assert_eq!(wide.admit_file(&probe), Ok(()));
+        assert_eq!(wide.admit_file(&probe, 2), Ok(()));
         assert!(!wide.is_tight.load(Relaxed));
     }
 }

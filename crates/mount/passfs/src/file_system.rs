@@ -54,11 +54,7 @@ impl FileSystem for PassFs {
     }
 
     fn setattr(&self, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> FsResult<Attr> {
-        match handle {
-            // There is no name that the caller's kernel could look up again.
-            Some(_) => self.change(&*self.inodes.get(ino)?, handle, change),
-            None => self.answered(ino, |inode| self.change(inode, handle, change)),
-        }
+        self.answered(ino, |inode| self.change(inode, handle, change))
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
@@ -159,6 +155,10 @@ impl FileSystem for PassFs {
         // The kernel writes by a descriptor of its own then. A server of FUSE may keep what is written by descriptor, and no call
         // of this process would make it store that, or tell its error.
         (!open.is_on_fuse).then(|| Arc::clone(&open.file))
+    }
+
+    fn keeps_data_by_handle(&self, _ino: Ino, handle: Handle) -> bool {
+        self.handles.file(handle).is_ok_and(|open| open.is_on_fuse)
     }
 
     fn is_synchronous(&self, _ino: Ino, handle: Handle) -> bool {

@@ -35,14 +35,13 @@ pub(crate) struct OpenFile {
     pub writes: bool,
     /// The state of the content after this open, if the caller asked whether an earlier one still matches it.
     pub stamp: OnceLock<Stamp>,
-    /// The host only lets this file grow (`chattr +a`): `file` has `O_APPEND`.
+    /// The host only lets this file grow (`chattr +a`): the descriptor has `O_APPEND`.
     pub append_only: bool,
-    /// `file` has `O_APPEND`, as the end of the file is a server's to know.
-    pub appends: bool,
     /// Its file system is one of FUSE.
     pub is_on_fuse: bool,
-    /// For a file with a server: the descriptor for writes at the end if `file` has no `O_APPEND`, and for all others if it has.
-    pub other: OnceLock<OwnedFd>,
+    /// A descriptor with `O_APPEND` for writes at the end, which is the server's to know; empty on local hosts. Contains `None` if
+    /// the file's path led to another file when it was opened.
+    pub appending: OnceLock<Option<OwnedFd>>,
     /// Durability that the flags of the open require of changes without flags of their own.
     pub durability: Durability,
     /// Set for a writer, see [`crate::watch`].
@@ -70,7 +69,7 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenFile {
-    /// On a local host. `watch` is the watch of the source, if its changes are reported.
+    /// `watch` is the watch of the source, if its changes are reported.
     pub(crate) fn new(
         file: OwnedFd,
         inode: Arc<Inode>,
@@ -79,7 +78,7 @@ impl OpenFile {
     ) -> Self {
         let file = Arc::new(file);
         let watch = watch.filter(|_| flags.writes()).map(Arc::clone);
-        inode.opened_as(&file, flags.writes(), watch.as_deref());
+        inode.opened_as(&file, watch.as_deref());
         Self {
             watch,
             file,
@@ -87,9 +86,8 @@ impl OpenFile {
             writes: flags.writes(),
             stamp: OnceLock::new(),
             append_only: false,
-            appends: false,
             is_on_fuse: false,
-            other: OnceLock::new(),
+            appending: OnceLock::new(),
             durability: flags.durability(),
             run: Mutex::default(),
             direct: OnceLock::new(),
@@ -99,8 +97,9 @@ impl OpenFile {
     /// Runs a call on each descriptor of the file, as a server may hold data by descriptor. All are called; the first error
     /// counts.
     pub(crate) fn each_descriptor(&self, call: impl Fn(&OwnedFd) -> FsResult<()>) -> FsResult<()> {
-        let other = self.other.get().map_or(Ok(()), &call);
-        other.and(call(&self.file))
+        let appending = self.appending.get().and_then(Option::as_ref);
+        let appended = appending.map_or(Ok(()), &call);
+        appended.and(call(&self.file))
     }
 }
 

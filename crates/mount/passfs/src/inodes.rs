@@ -15,7 +15,7 @@ use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rustix::fs::OFlags;
@@ -32,17 +32,10 @@ const SHARDS: u8 = 1 << SHARD_BITS;
 /// The first number after [`Ino::ROOT`].
 const FIRST: u64 = 2;
 
-/// A call on an inode found no file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Missing {
-    /// The caller's kernel was told that the inode is stale.
-    ToldStale,
-    /// A lookup led to it since then.
-    FoundAgain,
-}
-
-/// Time after which a call that found no file is forgotten. The kernel looks the name up at once, which may take a server a while.
-const MISSING_MS_MAX: u32 = 1000;
+/// A call on the inode found no file, and the caller's kernel was told that it is stale.
+const TOLD_STALE: u8 = 1;
+/// A lookup led to it since then.
+const FOUND_AGAIN: u8 = 2;
 
 /// A host inode that the caller knows. Ten thousand are common, so each is kept small: 120 bytes of heap with its
 /// reference counts.
@@ -51,8 +44,8 @@ pub(crate) struct Inode {
     anchor: Anchor,
     key: HostKey,
     pub kind: FileKind,
-    /// See [`Inode::missing`]: the time in ms with the state in the last bit, or 0.
-    missing: AtomicU32,
+    /// [`TOLD_STALE`], [`FOUND_AGAIN`], or 0: see [`Inode::answered`].
+    missing: AtomicU8,
     /// [`Ino::ROOT`] until it enters the table.
     ino: Ino,
     /// Lookup count; changed under the shard's lock.
@@ -67,8 +60,7 @@ struct State {
     opened: Option<Box<OpenFiles>>,
 }
 
-/// Open files of an inode: all of one that is referenced by handle, where calls on the inode use the last one that lives, and
-/// those of writers otherwise.
+/// Open files of an inode that is referenced by handle. Calls on the inode use the last one that lives.
 #[derive(Debug, Default)]
 struct OpenFiles {
     files: Vec<Weak<OwnedFd>>,
@@ -81,7 +73,7 @@ impl Inode {
             anchor,
             key,
             kind,
-            missing: AtomicU32::new(0),
+            missing: AtomicU8::new(0),
             ino: Ino::ROOT,
             lookups: AtomicU64::new(0),
             state: Mutex::default(),
@@ -94,47 +86,27 @@ impl Inode {
 
     fn count(&self) {
         self.lookups.fetch_add(1, Ordering::Relaxed);
-        if self.missing() == Some(Missing::ToldStale) {
-            self.note_missing(Missing::FoundAgain);
+        if self.missing.load(Ordering::Relaxed) == TOLD_STALE {
+            self.missing.store(FOUND_AGAIN, Ordering::Relaxed);
         }
-    }
-
-    /// The last such call, unless it is too long ago.
-    fn missing(&self) -> Option<Missing> {
-        let noted = self.missing.load(Ordering::Relaxed);
-        if noted == 0 || (now_ms() & !1).wrapping_sub(noted & !1) > MISSING_MS_MAX {
-            return None;
-        }
-        Some(match noted & 1 {
-            0 => Missing::ToldStale,
-            _ => Missing::FoundAgain,
-        })
-    }
-
-    fn note_missing(&self, missing: Missing) {
-        let state = u32::from(missing == Missing::FoundAgain);
-        // Time 0 means nothing.
-        self.missing
-            .store((now_ms() & !1).max(2) | state, Ordering::Relaxed);
     }
 
     /// The outcome of a call on this inode, for the caller's kernel. A server that goes by paths has no file any more at the path
     /// by which it knows the inode, which may have other names: when told that the inode is stale, the kernel looks the name up
     /// again. If that leads here once more, there is none. A directory has one name.
     pub(crate) fn answered<T>(&self, outcome: FsResult<T>) -> FsResult<T> {
+        let missing = self.missing.load(Ordering::Relaxed);
         let is_missing = matches!(outcome, Err(FsError::NotFound)) && self.kind != FileKind::Directory;
         if !is_missing {
-            if self.missing.load(Ordering::Relaxed) != 0 {
+            if missing != 0 {
                 self.missing.store(0, Ordering::Relaxed);
             }
             return outcome;
         }
-        if self.missing() == Some(Missing::FoundAgain) {
-            // Another of its names may be asked for next.
-            self.missing.store(0, Ordering::Relaxed);
+        if missing == FOUND_AGAIN {
             return outcome;
         }
-        self.note_missing(Missing::ToldStale);
+        self.missing.store(TOLD_STALE, Ordering::Relaxed);
         Err(FsError::Stale)
     }
 
@@ -181,40 +153,27 @@ impl Inode {
         }
     }
 
-    /// Registers an open file: while it is open an inode that is referenced by handle needs no name, and an fsync of another
-    /// handle finds it. The first writer pauses the reports of `watch`.
-    pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>, writes: bool, watch: Option<&Watch>) {
-        let by_handle = self.anchor.handle().is_some();
-        if !by_handle && !writes {
-            return;
-        }
-        let mut state = self.state();
-        let opened = state.opened.get_or_insert_default();
-        opened.files.push(Arc::downgrade(file));
-        if let Some(watch) = watch.filter(|_| by_handle) {
-            opened.writers += 1;
-            if opened.writers == 1 {
-                // Under the lock, so that the last close of an earlier writer can't come in between.
-                watch.opened_for_writing(file.as_fd());
+    /// Registers an open file: while it is open the inode needs no name. The first writer pauses the reports of `watch`.
+    pub(crate) fn opened_as(&self, file: &Arc<OwnedFd>, watch: Option<&Watch>) {
+        if self.anchor.handle().is_some() {
+            let mut state = self.state();
+            let opened = state.opened.get_or_insert_default();
+            opened.files.push(Arc::downgrade(file));
+            if let Some(watch) = watch {
+                opened.writers += 1;
+                if opened.writers == 1 {
+                    // Under the lock, so that the last close of an earlier writer can't come in between.
+                    watch.opened_for_writing(file.as_fd());
+                }
             }
         }
-    }
-
-    /// The registered open files but `file`.
-    pub(crate) fn open_beside(&self, file: &Arc<OwnedFd>) -> Vec<Arc<OwnedFd>> {
-        let state = self.state();
-        let files = state.opened.iter().flat_map(|opened| &opened.files);
-        files
-            .filter_map(Weak::upgrade)
-            .filter(|other| !Arc::ptr_eq(other, file))
-            .collect()
     }
 
     /// Reverses [`Inode::opened_as`].
     pub(crate) fn closed(&self, file: &Arc<OwnedFd>, watch: Option<&Watch>) {
         let mut state = self.state();
         let Some(opened) = &mut state.opened else { return };
-        if let Some(watch) = watch.filter(|_| self.anchor.handle().is_some()) {
+        if let Some(watch) = watch {
             opened.writers = opened.writers.saturating_sub(1);
             if opened.writers == 0 {
                 watch.closed_for_writing(file.as_fd());
@@ -231,16 +190,6 @@ impl Inode {
         let state = self.state();
         state.opened.as_ref()?.files.iter().rev().find_map(Weak::upgrade)
     }
-}
-
-/// Time of the host's clock that never goes back; it wraps around every seven weeks.
-fn now_ms() -> u32 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    let ms = now
-        .tv_sec
-        .wrapping_mul(1000)
-        .wrapping_add(now.tv_nsec / 1_000_000);
-    u32::try_from(ms & i64::from(u32::MAX)).expect("32 bits")
 }
 
 /// An inode with its number, after its lookup was counted.

@@ -26,8 +26,8 @@
 //! handled as follows:
 //! - `O_APPEND` is dropped: the mode of each write says whether it appends ([`vfs::WriteMode::appends`]), since pages
 //!   from a cache above, which have fixed offsets, arrive through the same descriptors. It is kept for append-only
-//!   files (`chattr +a`), which the host does not open for writing without it, and for files with a server, which have a second
-//!   descriptor for the writes that the first is not for ([`write`]).
+//!   files (`chattr +a`), which the host does not open for writing without it, and on hosts with a server appended data has a
+//!   descriptor of its own that has it ([`write`]).
 //! - `O_DIRECT` is dropped: the alignment of the caller's buffers is unknown here. Layers above write through. Long
 //!   streams may bypass the host's page cache all the same ([`direct`]).
 //! - `O_SYNC` and `O_DSYNC` are dropped for the same reason as `O_APPEND`: the mode of each write says what must be on
@@ -95,7 +95,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use thiserror::Error;
-use vfs::{Attr, Bypass, Caller, ChangeListener, FsError, FsResult, Ino, NewNode, OpenFlags};
+use vfs::{Attr, Bypass, Caller, ChangeListener, FsError, FsResult, Ino, NewNode};
 
 pub use access_times::{AccessTimeRule, AccessTimes};
 pub use counters::PassCounters;
@@ -106,7 +106,7 @@ use crate::attributes::{Devices, HostKey};
 use crate::counters::Tally;
 use crate::descriptors::Descriptors;
 use crate::direct::DirectRate;
-use crate::handles::{HandleTable, OpenFile};
+use crate::handles::HandleTable;
 use crate::identity::Creator;
 use crate::inodes::{Inode, InodeTable};
 use crate::process::Process;
@@ -378,18 +378,6 @@ impl PassFs {
             checked_groups: (!is_able).then_some(groups),
         };
         identity::acting_as(creator, call)
-    }
-
-    /// An open file; `appends` as [`OpenFile::appends`].
-    fn new_open_file(&self, file: OwnedFd, inode: Arc<Inode>, flags: OpenFlags, appends: bool) -> OpenFile {
-        let is_of_source = inode.key().device == self.inodes.root().key().device;
-        let mut open = OpenFile::new(file, inode, flags, self.watch.get());
-        open.appends = appends;
-        open.is_on_fuse = match is_of_source {
-            true => self.source_is_on_fuse,
-            false => magic::may_be_on(&open.file, magic::FUSE),
-        };
-        open
     }
 
     /// The outcome of a call on the inode `ino` as [`Inode::answered`].

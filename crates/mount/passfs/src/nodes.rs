@@ -296,15 +296,14 @@ impl PassFs {
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
-        self.descriptors.admit_file(&self.proc_fd)?;
         let directory = self.inodes.get(parent)?;
+        self.descriptors
+            .admit_file(&self.proc_fd, self.descriptors_of_open(&directory, flags))?;
         let fd = directory.fd()?;
-        let mut new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
-        let appends = self.appends_by_server(&directory, flags);
-        new.set(OFlags::APPEND, appends);
+        let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
         let made = || open_new(fd.as_fd(), name, new, self.permissions(node.mode));
         match self.making_file(caller, node, fd.as_fd(), made)? {
-            Ok(file) => self.opened_new(file, flags, appends),
+            Ok(file) => self.opened_new(file, flags),
             Err(Errno::EXIST) if !flags.has(libc::O_EXCL) => Err(FsError::Stale),
             Err(error) => Err(errno(error)),
         }
@@ -318,23 +317,22 @@ impl PassFs {
         flags: OpenFlags,
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
-        self.descriptors.admit_file(&self.proc_fd)?;
         let directory = self.inodes.get(parent)?;
+        self.descriptors
+            .admit_file(&self.proc_fd, self.descriptors_of_open(&directory, flags))?;
         let fd = directory.fd()?;
         let mut new = host_flags(flags) | OFlags::TMPFILE;
         // Here O_EXCL means that the file never gets a name.
         new.set(OFlags::EXCL, flags.has(libc::O_EXCL));
-        let appends = self.appends_by_server(&directory, flags);
-        new.set(OFlags::APPEND, appends);
         let made = || open_new(fd.as_fd(), b".", new, self.permissions(node.mode));
         let file = self.making_file(caller, node, fd.as_fd(), made)?.map_err(errno)?;
-        self.opened_new(file, flags, appends)
+        self.opened_new(file, flags)
     }
 
     /// Entry and handle of a file that was just created. If the inode is referenced by a descriptor, it gets a separate
     /// one, since the file must not stay open for writing after its handle is released: an executable in that state
     /// can't be run.
-    fn opened_new(&self, file: OwnedFd, flags: OpenFlags, appends: bool) -> FsResult<(Entry, Opened)> {
+    fn opened_new(&self, file: OwnedFd, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         self.descriptors.opened(&file);
         let stat = stat(&file)?;
         let (key, kind) = (HostKey::of(&stat), kind_of(&stat));
@@ -348,7 +346,8 @@ impl PassFs {
                 self.entry(path, &stat)
             }
         };
-        let open = self.new_open_file(file, inode, flags, appends);
+        let open = self.new_open_file(file, inode, flags);
+        let open = open.inspect_err(|_| self.inodes.forget(entry.ino, 1))?;
         let handle = self.handles.insert(Open::File(Arc::new(open)));
         Ok((entry, Opened { handle }))
     }

@@ -10,6 +10,7 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::OFlags;
@@ -17,12 +18,13 @@ use rustix::io::{Errno, ReadWriteFlags};
 use vfs::{Durability, FsError, FsResult, Handle, OpenFlags, WriteMode};
 
 use crate::PassFs;
-use crate::attributes::stat;
+use crate::attributes::{stat, stat_of_server};
 use crate::data::make_durable;
 use crate::direct::advanced;
 use crate::handles::OpenFile;
 use crate::identity::{errno, with_privileges};
 use crate::inodes::Inode;
+use crate::magic;
 
 impl PassFs {
     pub(crate) fn write_at(
@@ -91,11 +93,14 @@ impl PassFs {
     }
 
     fn write_once(&self, open: &OpenFile, offset: u64, data: &[u8], mode: WriteMode) -> FsResult<usize> {
-        let file = self.descriptor_for(open, mode)?;
         let flags = flags_of(mode);
         if flags.is_empty() {
-            return rustix::io::retry_on_intr(|| rustix::io::pwrite(file, data, offset)).map_err(errno);
+            return rustix::io::retry_on_intr(|| rustix::io::pwrite(&open.file, data, offset)).map_err(errno);
         }
+        let file = match mode.appends() && self.has_server(&open.inode) {
+            true => self.appending_if_permitted(open)?,
+            false => &open.file,
+        };
         let pieces = [IoSlice::new(data)];
         match rustix::io::retry_on_intr(|| rustix::io::pwritev2(file, &pieces, offset, flags)) {
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
@@ -113,48 +118,75 @@ impl PassFs {
         data: &[u8],
         mode: WriteMode,
     ) -> FsResult<usize> {
-        let file = match mode.appends() == open.appends {
-            true => &open.file,
-            false => self.other(open)?,
+        let file = match mode.appends() {
+            true => self.appending(open)?.unwrap_or(&open.file),
+            false => &open.file,
         };
         let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(file, data, offset)).map_err(errno)?;
         make_durable(file, mode.durability())?;
         Ok(written)
     }
 
-    /// True if an open with these flags gets a descriptor with `O_APPEND`: the end of the file is a server's to know. It is
-    /// opened so at once, as behind a server that goes by paths the file's path may lead to another file later.
-    pub(crate) fn appends_by_server(&self, inode: &Inode, flags: OpenFlags) -> bool {
-        flags.writes() && flags.has(libc::O_APPEND) && self.has_server(inode)
-    }
-
+    /// True if the end of the file is a server's to know.
     fn has_server(&self, inode: &Inode) -> bool {
         !self.anchors.is_local(inode.key().device)
     }
 
-    /// The descriptor for a write of this mode.
-    fn descriptor_for<'a>(&self, open: &'a OpenFile, mode: WriteMode) -> FsResult<&'a OwnedFd> {
-        if mode.appends() == open.appends || !self.has_server(&open.inode) {
-            return Ok(&open.file);
+    /// See [`OpenFile::appending`].
+    fn appending<'a>(&self, open: &'a OpenFile) -> FsResult<Option<&'a OwnedFd>> {
+        if let Some(file) = open.appending.get() {
+            return Ok(file.as_ref());
         }
-        match self.other(open) {
-            // The daemon of an ordinary user may not be able to open the file again, and its kernel remembers an end.
-            Err(FsError::AccessDenied | FsError::NotPermitted) if mode.appends() => Ok(&open.file),
-            other => other,
+        self.descriptors.admit_file(&self.proc_fd, 1)?;
+        let file = self.reopen(&open.inode, OFlags::WRONLY | OFlags::APPEND)?;
+        self.descriptors.opened(&file);
+        // Behind a server that goes by paths, names may have changed before it was opened: the file's number tells.
+        let found = stat_of_server(&open.file);
+        let is_another = found.is_ok_and(|found| found.stx_ino != open.inode.key().inode);
+        let appending = open.appending.get_or_init(|| (!is_another).then_some(file));
+        Ok(appending.as_ref())
+    }
+
+    /// The descriptor with `O_APPEND`, or the open one: the daemon of an ordinary user may not be able to open the file again, and a
+    /// server may allow one writer, whose end is the file's.
+    fn appending_if_permitted<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
+        match self.appending(open) {
+            Ok(Some(file)) => Ok(file),
+            Ok(None)
+            | Err(FsError::AccessDenied | FsError::NotPermitted | FsError::Busy | FsError::TextBusy) => {
+                Ok(&open.file)
+            }
+            Err(error) => Err(error),
         }
     }
 
-    /// See [`OpenFile::other`].
-    fn other<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
-        if let Some(file) = open.other.get() {
-            return Ok(file);
+    /// Like [`OpenFile::new`]. A file with a server that is opened to append to is opened for that at once: behind a server that
+    /// goes by paths its path may lead to another file later.
+    pub(crate) fn new_open_file(
+        &self,
+        file: OwnedFd,
+        inode: Arc<Inode>,
+        flags: OpenFlags,
+    ) -> FsResult<OpenFile> {
+        let root = self.inodes.root().key();
+        let mut open = OpenFile::new(file, inode, flags, self.watch.get());
+        open.is_on_fuse = match open.inode.key().device == root.device {
+            true => self.source_is_on_fuse,
+            false => magic::may_be_on(&open.file, magic::FUSE),
+        };
+        if self.descriptors_of_open(&open.inode, flags) > 1 {
+            self.appending_if_permitted(&open)?;
         }
-        self.descriptors.admit_file(&self.proc_fd)?;
-        let mut flags = OFlags::WRONLY;
-        flags.set(OFlags::APPEND, !open.appends);
-        let file = self.reopen(&open.inode, flags)?;
-        self.descriptors.opened(&file);
-        Ok(open.other.get_or_init(|| file))
+        Ok(open)
+    }
+
+    /// Number of descriptors that [`Self::new_open_file`] takes.
+    pub(crate) fn descriptors_of_open(&self, inode: &Inode, flags: OpenFlags) -> u64 {
+        let appends = flags.writes() && flags.has(libc::O_APPEND);
+        match appends && self.has_server(inode) {
+            true => 2,
+            false => 1,
+        }
     }
 
     /// True if a write at `offset` continues a long enough run of contiguous bytes, and may be direct.

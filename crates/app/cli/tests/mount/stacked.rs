@@ -115,55 +115,53 @@ fn looking_at_known_files_asks_the_file_system_below_for_no_more_than_they_need(
 
 /// Such a server may keep what is written by descriptor, and open another file by the same path later.
 #[test]
-fn a_file_below_a_source_with_a_server_has_one_descriptor_however_it_is_written() {
+fn a_stream_below_a_source_with_a_server_has_one_descriptor() {
     let Some((inner, outer, _bound)) = start() else {
         return;
     };
-    let block = vec![1; 2 << 20];
-    for (name, appends, blocks) in [("stream", false, 16), ("log", true, 2)] {
-        let path = outer.mountpoint().join("below").join(name);
-        let write = || {
-            let mut options = fs::OpenOptions::new();
-            let mut file = options
-                .write(true)
-                .append(appends)
-                .create(true)
-                .open(&path)
-                .unwrap();
-            for _ in 0..blocks {
-                file.write_all(&block).unwrap();
-            }
-            file.sync_all().unwrap();
-        };
-        let requests = requests_of(&inner, write);
-        // The kernel makes another open to ask for the flags of chattr(1).
-        assert_eq!(requests.get("create"), Some(&1), "{name}: {requests:?}");
-        assert!(
-            requests.get("open") <= requests.get("ioctl"),
-            "{name}: {requests:?}"
-        );
-        let length = fs::metadata(inner.source().join(name)).unwrap().len();
-        assert_eq!(length, blocks << 21, "{name}");
-    }
+    let write = || {
+        let mut file = fs::File::create(outer.mountpoint().join("below/stream")).unwrap();
+        for _ in 0..16 {
+            file.write_all(&vec![1; 2 << 20]).unwrap();
+        }
+        file.sync_all().unwrap();
+    };
+    let requests = requests_of(&inner, write);
+    assert_eq!(requests.get("create"), Some(&1), "{requests:?}");
+    // The kernel makes another open to ask for the flags of chattr(1).
+    assert!(requests.get("open") <= requests.get("ioctl"), "{requests:?}");
+    assert_eq!(
+        fs::metadata(inner.source().join("stream")).unwrap().len(),
+        32 << 20
+    );
 }
 
+/// A server may tell an error, or store data, only by the descriptor that wrote it.
 #[test]
-fn an_fsync_over_a_source_with_a_server_reaches_each_descriptor_that_may_have_the_data() {
+fn data_of_two_descriptors_below_a_source_with_a_server_is_written_by_both() {
     let Some((inner, outer, _bound)) = start() else {
         return;
     };
-    fs::write(inner.source().join("file"), "").unwrap();
-    let open = || {
-        fs::OpenOptions::new()
-            .write(true)
-            .open(outer.mountpoint().join("below/file"))
-            .unwrap()
-    };
-    let [first, second] = [open(), open()];
-    first.write_all_at(b"first", 0).unwrap();
-    second.write_all_at(b"second", 5).unwrap();
-    let requests = requests_of(&inner, || second.sync_all().unwrap());
-    assert_eq!(requests.get("fsync"), Some(&2));
+    for appends in [false, true] {
+        let name = format!("file {appends}");
+        fs::write(inner.source().join(&name), "").unwrap();
+        let open = || {
+            let mut options = fs::OpenOptions::new();
+            options.write(true).append(appends);
+            options
+                .open(outer.mountpoint().join("below").join(&name))
+                .unwrap()
+        };
+        let [first, second] = [open(), open()];
+        let write = || {
+            first.write_all_at(b"first", 0).unwrap();
+            second.write_all_at(b"second", 5).unwrap();
+            second.sync_all().unwrap();
+        };
+        assert_eq!(requests_of(&inner, write).get("write"), Some(&2), "{name}");
+        let content = fs::read_to_string(inner.source().join(&name)).unwrap();
+        assert_eq!(content, "firstsecond");
+    }
 }
 
 #[test]
@@ -215,27 +213,6 @@ fn a_file_below_a_source_that_goes_by_paths_is_found_by_the_name_that_is_left() 
         assert_eq!(fs::read_to_string(&second).unwrap(), content);
         fs::remove_file(&second).unwrap();
     }
-}
-
-#[test]
-fn a_name_that_was_gone_for_a_while_does_not_hide_another_name_of_its_file() {
-    let kept = tempfile::TempDir::new().unwrap();
-    let Some((outer, _bound)) = start_over_bindfs(kept.path(), FORGETFUL, &[]) else {
-        return;
-    };
-    let read = |name: &str| fs::read_to_string(outer.mountpoint().join("below").join(name));
-    let [one, other, away] = ["one", "other", "away"].map(|name| kept.path().join(name));
-    fs::write(&one, "content").unwrap();
-    fs::hard_link(&one, &other).unwrap();
-    assert_eq!([read("one").unwrap(), read("other").unwrap()], ["content"; 2]);
-    fs::rename(&one, &away).unwrap();
-    assert!(read("one").is_err());
-    fs::rename(&away, &one).unwrap();
-    fs::metadata(outer.mountpoint().join("below/one")).unwrap();
-    fs::remove_file(&one).unwrap();
-    // The first may be told that it is gone.
-    let _ = read("other");
-    assert_eq!(read("other").unwrap(), "content");
 }
 
 #[test]

@@ -190,6 +190,10 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
         self.inner.copy_file_range(copy)
     }
 
+    fn keeps_data_by_handle(&self, ino: Ino, handle: Handle) -> bool {
+        self.inner.keeps_data_by_handle(ino, handle)
+    }
+
     fn is_synchronous(&self, ino: Ino, handle: Handle) -> bool {
         self.inner.is_synchronous(ino, handle)
     }
