@@ -111,18 +111,21 @@ impl Kept {
             Some(shell) => {
                 let _ = shell.wait();
             }
-            None => {
-                let deadline = Instant::now() + END_TIMEOUT;
-                while self.folder.exists() && Instant::now() < deadline {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-            }
+            None => self.wait_for_removal(),
         }
     }
 
-    /// Removes the folder once the command has ended.
-    fn remove(&mut self) {
-        let _ = self.pipe.write_all(b"remove\n");
+    /// Removes the folder once the command has ended. False if nobody is there who would.
+    fn remove(&mut self) -> bool {
+        self.pipe.write_all(b"remove\n").is_ok()
+    }
+
+    /// The shell that removes the folder is no child of this process.
+    fn wait_for_removal(&self) {
+        let deadline = Instant::now() + END_TIMEOUT;
+        while self.folder.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -130,7 +133,9 @@ impl Drop for Kept {
     fn drop(&mut self) {
         if !self.detached {
             self.kill();
-            self.remove();
+            if self.remove() {
+                self.wait_for_removal();
+            }
         }
     }
 }
