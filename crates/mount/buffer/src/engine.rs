@@ -209,6 +209,7 @@ impl<F: FileSystem> Engine<F> {
             return 0;
         }
         let by_handle = state.by_handle;
+        let is_own = |tail: &Entry| !by_handle || tail.handle == handle;
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
@@ -216,7 +217,7 @@ impl<F: FileSystem> Engine<F> {
                 .entries
                 .back_mut()
                 .filter(|tail| tail.is_continued_by(kind, at, rest.len()))
-                .filter(|tail| !by_handle || tail.handle == handle)
+                .filter(|tail| is_own(tail))
             {
                 let taken = tail.append(rest, now);
                 let full = tail.sealed.is_some();
@@ -230,7 +231,7 @@ impl<F: FileSystem> Engine<F> {
                 continue;
             }
             if let Some(tail) = state.entries.back_mut().filter(|tail| tail.sealed.is_none()) {
-                let is_full = kind.appends && tail.is_of(kind);
+                let is_full = kind.appends && tail.is_of(kind) && is_own(tail);
                 tail.sealed = Some(if is_full {
                     FlushCause::Full
                 } else {

@@ -39,9 +39,8 @@ pub(crate) struct OpenFile {
     pub append_only: bool,
     /// Its file system is one of FUSE.
     pub is_on_fuse: bool,
-    /// A descriptor with `O_APPEND` for writes at the end, which is the server's to know; empty on local hosts. Contains `None` if
-    /// the file's path led to another file when it was opened.
-    pub appending: OnceLock<Option<OwnedFd>>,
+    /// A descriptor with `O_APPEND` for writes at the end, which is the server's to know; empty on local hosts.
+    pub appending: OnceLock<OwnedFd>,
     /// Durability that the flags of the open require of changes without flags of their own.
     pub durability: Durability,
     /// Set for a writer, see [`crate::watch`].
@@ -97,8 +96,7 @@ impl OpenFile {
     /// Runs a call on each descriptor of the file, as a server may hold data by descriptor. All are called; the first error
     /// counts.
     pub(crate) fn each_descriptor(&self, call: impl Fn(&OwnedFd) -> FsResult<()>) -> FsResult<()> {
-        let appending = self.appending.get().and_then(Option::as_ref);
-        let appended = appending.map_or(Ok(()), &call);
+        let appended = self.appending.get().map_or(Ok(()), &call);
         appended.and(call(&self.file))
     }
 }

@@ -18,7 +18,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use vfs::{Durability, FsError, FsResult, Handle, OpenFlags, WriteMode};
 
 use crate::PassFs;
-use crate::attributes::{stat, stat_of_server};
+use crate::attributes::stat;
 use crate::data::make_durable;
 use crate::direct::advanced;
 use crate::handles::OpenFile;
@@ -119,7 +119,7 @@ impl PassFs {
         mode: WriteMode,
     ) -> FsResult<usize> {
         let file = match mode.appends() {
-            true => self.appending(open)?.unwrap_or(&open.file),
+            true => self.appending(open)?,
             false => &open.file,
         };
         let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(file, data, offset)).map_err(errno)?;
@@ -132,31 +132,25 @@ impl PassFs {
         !self.anchors.is_local(inode.key().device)
     }
 
-    /// See [`OpenFile::appending`].
-    fn appending<'a>(&self, open: &'a OpenFile) -> FsResult<Option<&'a OwnedFd>> {
+    /// The descriptor with `O_APPEND` of an open file.
+    fn appending<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
         if let Some(file) = open.appending.get() {
-            return Ok(file.as_ref());
+            return Ok(file);
         }
         self.descriptors.admit_file(&self.proc_fd, 1)?;
         let file = self.reopen(&open.inode, OFlags::WRONLY | OFlags::APPEND)?;
         self.descriptors.opened(&file);
-        // Behind a server that goes by paths, names may have changed before it was opened: the file's number tells.
-        let found = stat_of_server(&open.file);
-        let is_another = found.is_ok_and(|found| found.stx_ino != open.inode.key().inode);
-        let appending = open.appending.get_or_init(|| (!is_another).then_some(file));
-        Ok(appending.as_ref())
+        Ok(open.appending.get_or_init(|| file))
     }
 
     /// The descriptor with `O_APPEND`, or the open one: the daemon of an ordinary user may not be able to open the file again, and a
     /// server may allow one writer, whose end is the file's.
     fn appending_if_permitted<'a>(&self, open: &'a OpenFile) -> FsResult<&'a OwnedFd> {
         match self.appending(open) {
-            Ok(Some(file)) => Ok(file),
-            Ok(None)
-            | Err(FsError::AccessDenied | FsError::NotPermitted | FsError::Busy | FsError::TextBusy) => {
+            Err(FsError::AccessDenied | FsError::NotPermitted | FsError::Busy | FsError::TextBusy) => {
                 Ok(&open.file)
             }
-            Err(error) => Err(error),
+            appending => appending,
         }
     }
 
