@@ -87,7 +87,8 @@ left=$(ls -A "$TMPDIR"; losetup --noheadings --list --output NAME,BACK-FILE 2>/d
 if [ -n "$left" ]; then
     step "left behind by tests: temporary files and loop devices"
     echo "$left"
-    failed+=("tests that clean up after themselves")
+    (cd "$TMPDIR" && find . -mindepth 1 | head -n 20)
+    failed+=("tests that clean up after themselves: $(echo "$left" | head -n 3 | tr '\n' ' ')")
 fi
 if [ -s "$TIDEGATE_LEFT_OUT" ]; then
     step "tests left out, with their reasons"

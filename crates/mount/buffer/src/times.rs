@@ -103,7 +103,9 @@ impl Times {
                 attr.ctime = told.ctime;
             }
         }
-        if !is_dirty {
+        // A query that began before the data was buffered may return the time of its write-out to one caller, while
+        // others are told that of the acknowledgement.
+        if !is_dirty && !self.looked {
             return;
         }
         let now = clock(ClockId::Realtime);
@@ -112,14 +114,19 @@ impl Times {
             future if future > now => self.written,
             below => below.max(self.written),
         };
-        (attr.mtime, attr.ctime) = (last_change(attr.mtime), last_change(attr.ctime));
+        let latest = Stamp {
+            mtime: last_change(attr.mtime),
+            ctime: last_change(attr.ctime),
+        };
+        if is_dirty {
+            (attr.mtime, attr.ctime) = (latest.mtime, latest.ctime);
+        }
         // Data that has been written out meanwhile keeps its times, too.
         let told = match &mut self.settled {
             Some(settled) if !self.looked => &mut settled.told,
             _ => &mut self.told,
         };
-        let shown = Stamp::of(attr);
-        *told = Some(told.map_or(shown, |told| told.later(shown)));
+        *told = Some(told.map_or(latest, |told| told.later(latest)));
     }
 
     /// True if a query may return other times than the file system below.
@@ -139,5 +146,50 @@ fn clock(id: ClockId) -> Timestamp {
     Timestamp {
         seconds: now.tv_sec,
         nanoseconds: u32::try_from(now.tv_nsec).expect("less than a second"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::MemFs;
+    use vfs::{FileSystem, Ino};
+
+    use super::*;
+
+    /// The attributes of a file below that changed at `time`.
+    fn changed_at(time: Timestamp) -> Attr {
+        let attr = MemFs::new()
+            .getattr(Ino::ROOT, None)
+            .expect("a root has attributes");
+        Attr {
+            mtime: time,
+            ctime: time,
+            ..attr
+        }
+    }
+
+    #[test]
+    fn times_never_go_back_for_one_who_asked_while_data_was_being_written_out() {
+        let mut times = Times::default();
+        times.note_write();
+        let acknowledged = times.written;
+        let written_out = Timestamp {
+            seconds: acknowledged.seconds,
+            nanoseconds: acknowledged.nanoseconds.saturating_add(1),
+        };
+        let tell = |times: &mut Times, below: Timestamp, is_dirty: bool| {
+            let mut attr = changed_at(below);
+            times.tell(&mut attr, is_dirty);
+            (attr.mtime, attr.ctime)
+        };
+        // Two ask: the first before the write, but is answered after its write-out; the second between the two.
+        times.note_look();
+        let first = tell(&mut times, written_out, false);
+        let second = tell(&mut times, Timestamp::default(), true);
+        times.settle(Some(Stamp::of(&changed_at(written_out))), true);
+        let again = tell(&mut times, written_out, false);
+        assert_eq!(first, (written_out, written_out));
+        assert_eq!(second, (acknowledged, acknowledged));
+        assert_eq!(again, first);
     }
 }
