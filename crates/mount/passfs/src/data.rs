@@ -34,8 +34,7 @@ impl PassFs {
         if truncates || flags.writes() {
             self.check_writable()?;
         }
-        self.descriptors
-            .admit_file(&self.proc_fd, self.descriptors_of_open(inode, flags))?;
+        self.admit_open(inode, flags)?;
         match inode.kind {
             FileKind::Regular => {}
             FileKind::Directory => return Err(FsError::IsADirectory),

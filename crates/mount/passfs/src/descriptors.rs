@@ -59,18 +59,16 @@ impl Descriptors {
         }
     }
 
-    /// Fails if an open file with this number of descriptors would use the reserve. `any` is any open descriptor.
-    pub(crate) fn admit_file(&self, any: impl AsFd, count: u64) -> FsResult<()> {
+    /// Fails if an open file with this number of descriptors would use the reserve. `list` is `/proc/self/fd`.
+    pub(crate) fn admit_file(&self, list: impl AsFd, count: u64) -> FsResult<()> {
         if !self.is_tight.load(Relaxed) {
             return Ok(());
         }
-        // The host assigns the lowest free number.
-        let probe = rustix::io::fcntl_dupfd_cloexec(any, 0).map_err(|_| FsError::TooManyOpenFiles)?;
-        let number = number(&probe);
-        if number + count > self.files_max {
+        let used = used(list)?;
+        if used + count > self.files_max {
             return Err(FsError::TooManyOpenFiles);
         }
-        if number + SLACK < self.files_max {
+        if used + SLACK < self.files_max {
             self.is_tight.store(false, Relaxed);
         }
         Ok(())
@@ -92,6 +90,17 @@ impl Descriptors {
     }
 }
 
+/// Number of open descriptors; `list` is `/proc/self/fd`, whose size tells it since Linux 6.2. Before, the lowest free
+/// number is taken for it, which the host assigns next.
+fn used(list: impl AsFd) -> FsResult<u64> {
+    let told = rustix::fs::fstat(&list).map_or(0, |stat| stat.st_size.cast_unsigned());
+    if told > 0 {
+        return Ok(told);
+    }
+    let probe = rustix::io::fcntl_dupfd_cloexec(list, 0).map_err(|_| FsError::TooManyOpenFiles)?;
+    Ok(number(probe))
+}
+
 fn number(descriptor: impl AsFd) -> u64 {
     u64::try_from(descriptor.as_fd().as_raw_fd()).expect("an open descriptor is not negative")
 }
@@ -104,18 +113,29 @@ mod tests {
 
     #[test]
     fn files_are_refused_before_the_reserve_and_let_in_again_when_some_are_closed() {
-        let probe = File::open("/").unwrap();
+        let list = File::open("/proc/self/fd").unwrap();
         // Other tests of this process use descriptors too: a reserve that begins at 0 is full, one far away is not.
         let full = Descriptors {
             files_max: 0,
             ..Descriptors::of(64)
         };
-        assert_eq!(full.admit_file(&probe, 1), Ok(()), "nothing was opened");
-        full.opened(&probe);
-        assert_eq!(full.admit_file(&probe, 1), Err(FsError::TooManyOpenFiles));
+        assert_eq!(full.admit_file(&list, 1), Ok(()), "nothing was opened");
+        full.opened(&list);
+        assert_eq!(full.admit_file(&list, 1), Err(FsError::TooManyOpenFiles));
         let wide = Descriptors::of(1 << 20);
         wide.is_tight.store(true, Relaxed);
-        assert_eq!(wide.admit_file(&probe, 2), Ok(()));
+        assert_eq!(wide.admit_file(&list, 2), Ok(()));
         assert!(!wide.is_tight.load(Relaxed));
+    }
+
+    #[test]
+    fn descriptors_are_counted_whatever_their_numbers() {
+        let list = File::open("/proc/self/fd").unwrap();
+        let mut held: Vec<_> = (0..500).map(|_| list.try_clone().unwrap()).collect();
+        let tells = rustix::fs::fstat(&list).unwrap().st_size > 0;
+        // The lowest of these numbers is free then.
+        held.remove(0);
+        let used = used(&list).unwrap();
+        assert!(used >= 500 || !tells, "{used} descriptors");
     }
 }

@@ -297,8 +297,7 @@ impl PassFs {
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        self.descriptors
-            .admit_file(&self.proc_fd, self.descriptors_of_open(&directory, flags))?;
+        self.admit_open(&directory, flags)?;
         let fd = directory.fd()?;
         let new = host_flags(flags) | OFlags::CREATE | OFlags::EXCL;
         let made = || open_new(fd.as_fd(), name, new, self.permissions(node.mode));
@@ -318,8 +317,7 @@ impl PassFs {
     ) -> FsResult<(Entry, Opened)> {
         self.check_writable()?;
         let directory = self.inodes.get(parent)?;
-        self.descriptors
-            .admit_file(&self.proc_fd, self.descriptors_of_open(&directory, flags))?;
+        self.admit_open(&directory, flags)?;
         let fd = directory.fd()?;
         let mut new = host_flags(flags) | OFlags::TMPFILE;
         // Here O_EXCL means that the file never gets a name.

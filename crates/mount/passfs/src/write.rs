@@ -174,8 +174,14 @@ impl PassFs {
         Ok(open)
     }
 
+    /// Fails if the descriptors of an open would use the reserve. A new file may be asked for by its folder.
+    pub(crate) fn admit_open(&self, inode: &Inode, flags: OpenFlags) -> FsResult<()> {
+        self.descriptors
+            .admit_file(&self.proc_fd, self.descriptors_of_open(inode, flags))
+    }
+
     /// Number of descriptors that [`Self::new_open_file`] takes.
-    pub(crate) fn descriptors_of_open(&self, inode: &Inode, flags: OpenFlags) -> u64 {
+    fn descriptors_of_open(&self, inode: &Inode, flags: OpenFlags) -> u64 {
         let appends = flags.writes() && flags.has(libc::O_APPEND);
         match appends && self.has_server(inode) {
             true => 2,
