@@ -19,7 +19,8 @@
 //! nor the write before would cost an entry and a copy and save nothing. After a few of them in a row a file's
 //! scattered writes go through, and so does a small write that finds no free entry when its file has nothing buffered.
 //! So random I/O costs the same as without a buffer, and the first write that continues the one before is buffered
-//! again.
+//! again. Where the file system below keeps data by handle, a write by another handle than the one before is scattered,
+//! too.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -197,19 +198,17 @@ impl<F: FileSystem> Engine<F> {
     /// data. The caller holds [`InodeBuffer::turn`].
     fn accept(&self, file: &OpenFile, handle: Handle, offset: u64, data: &[u8], mode: WriteMode) -> usize {
         let inode = &file.inode;
-        let kind = WriteKind::of(mode);
         let end = offset.saturating_add(byte_count(data.len()));
         let now = Instant::now();
         let mut state = inode.lock();
-        let continues = state.note_write(offset, end) || kind.appends;
+        let kind = WriteKind::of(mode, state.by_handle.then_some(handle));
+        let continues = state.note_write(kind, offset, end);
         let is_scattered = !continues && state.scattered > SCATTERED_MAX && self.is_small(data);
         let is_too_long = kind.appends && byte_count(data.len()) > self.config.entry_bytes;
         let is_far = end > NEAR_BYTES && end.ilog2() > state.reached.max(1).ilog2();
         if is_scattered || is_too_long || is_far || !self.may_buffer(file, &state, end, mode) {
             return 0;
         }
-        let by_handle = state.by_handle;
-        let is_own = |tail: &Entry| !by_handle || tail.handle == handle;
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
@@ -217,7 +216,6 @@ impl<F: FileSystem> Engine<F> {
                 .entries
                 .back_mut()
                 .filter(|tail| tail.is_continued_by(kind, at, rest.len()))
-                .filter(|tail| is_own(tail))
             {
                 let taken = tail.append(rest, now);
                 let full = tail.sealed.is_some();
@@ -231,7 +229,7 @@ impl<F: FileSystem> Engine<F> {
                 continue;
             }
             if let Some(tail) = state.entries.back_mut().filter(|tail| tail.sealed.is_none()) {
-                let is_full = kind.appends && tail.is_of(kind) && is_own(tail);
+                let is_full = kind.appends && tail.is_of(kind);
                 tail.sealed = Some(if is_full {
                     FlushCause::Full
                 } else {
@@ -247,7 +245,7 @@ impl<F: FileSystem> Engine<F> {
                     self.central.free_slot(slot);
                     break;
                 }
-                let mut entry = Entry::new(slot, handle, at, rest.len(), mode, now);
+                let mut entry = Entry::new(slot, (handle, mode, kind), at, rest.len(), now);
                 entry.is_of_stream = state.filled_to == Some(at);
                 state.entries.push_back(entry);
                 state.opened += 1;

@@ -20,15 +20,18 @@ pub struct WriteKind {
     pub privileges: Privileges,
     /// Write-back from a page cache.
     pub from_page_cache: bool,
+    /// The handle, if the file system below keeps data by handle.
+    pub owner: Option<Handle>,
 }
 
 impl WriteKind {
-    /// The kind of a write with this mode.
-    pub const fn of(mode: WriteMode) -> Self {
+    /// The kind of a write with this mode, by `owner` alone if there is one.
+    pub const fn of(mode: WriteMode, owner: Option<Handle>) -> Self {
         Self {
             appends: mode.appends(),
             privileges: mode.privileges,
             from_page_cache: mode.from_page_cache,
+            owner,
         }
     }
 }
@@ -84,13 +87,13 @@ impl Piece {
 }
 
 impl Entry {
-    /// Creates an empty entry at `offset` for at least `length` bytes; append to it before sharing it.
+    /// Creates an empty entry at `offset` for at least `length` bytes; append to it before sharing it. `kind` is that of
+    /// `mode`.
     pub fn new(
         slot: Slot,
-        handle: Handle,
+        (handle, mode, kind): (Handle, WriteMode, WriteKind),
         offset: u64,
         length: usize,
-        mode: WriteMode,
         now: Instant,
     ) -> Self {
         let bytes = slot.bytes().len();
@@ -106,7 +109,7 @@ impl Entry {
             handle,
             offset,
             mode,
-            kind: WriteKind::of(mode),
+            kind,
             used: 0,
             is_of_stream: false,
             created: now,

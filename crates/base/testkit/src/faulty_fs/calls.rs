@@ -191,7 +191,7 @@ impl<F: FileSystem> FileSystem for FaultyFs<F> {
     }
 
     fn keeps_data_by_handle(&self, ino: Ino, handle: Handle) -> bool {
-        self.inner.keeps_data_by_handle(ino, handle)
+        self.faults.lock().keeps_by_handle || self.inner.keeps_data_by_handle(ino, handle)
     }
 
     fn is_synchronous(&self, ino: Ino, handle: Handle) -> bool {

@@ -115,6 +115,7 @@ struct State {
     after_lookup: Option<Action>,
     /// Time that each delayed call takes longer.
     delay: Duration,
+    keeps_by_handle: bool,
 }
 
 impl State {
@@ -276,6 +277,11 @@ impl Faults {
     /// Makes each lookup, getattr, create, open, read, write, flush and sync take this much longer from here on.
     pub fn delay(&self, time: Duration) {
         self.lock().delay = time;
+    }
+
+    /// Says of files opened from here on that they keep data by handle ([`FileSystem::keeps_data_by_handle`]).
+    pub fn keep_data_by_handle(&self) {
+        self.lock().keeps_by_handle = true;
     }
 
     /// Blocks writes from here on.
