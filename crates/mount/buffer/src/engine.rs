@@ -19,8 +19,7 @@
 //! nor the write before would cost an entry and a copy and save nothing. After a few of them in a row a file's
 //! scattered writes go through, and so does a small write that finds no free entry when its file has nothing buffered.
 //! So random I/O costs the same as without a buffer, and the first write that continues the one before is buffered
-//! again. Where the file system below keeps data by handle, a write by another handle than the one before is scattered,
-//! too.
+//! again.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -202,7 +201,7 @@ impl<F: FileSystem> Engine<F> {
         let now = Instant::now();
         let mut state = inode.lock();
         let kind = WriteKind::of(mode, state.by_handle.then_some(handle));
-        let continues = state.note_write(kind, offset, end);
+        let continues = state.note_write(offset, end) || kind.appends;
         let is_scattered = !continues && state.scattered > SCATTERED_MAX && self.is_small(data);
         let is_too_long = kind.appends && byte_count(data.len()) > self.config.entry_bytes;
         let is_far = end > NEAR_BYTES && end.ilog2() > state.reached.max(1).ilog2();

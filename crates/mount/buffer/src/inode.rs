@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use vfs::{FsError, Handle, Ino, LostContent, OpenFlags};
 
-use crate::entry::{Entry, WriteKind};
+use crate::entry::Entry;
 use crate::overlay::Overlay;
 use crate::probation::Probation;
 use crate::times::Times;
@@ -49,9 +49,9 @@ pub struct InodeState {
     pub active: bool,
     /// Listed in `Central::ready`.
     pub queued: bool,
-    /// End offset and owner of the last write; `None` before the first.
-    last: Option<(u64, Option<Handle>)>,
-    /// Number of consecutive writes that did not continue the one before.
+    /// End offset of the last write; `None` before the first.
+    pub last_end: Option<u64>,
+    /// Number of consecutive writes that did not start at the end of the one before.
     pub scattered: u32,
     /// End of the last entry that was filled.
     pub filled_to: Option<u64>,
@@ -138,17 +138,15 @@ impl InodeState {
         !self.writing && self.entries.front().is_some_and(|entry| entry.sealed.is_some())
     }
 
-    /// Notes a write at `offset` that ends at `end`; returns whether it continues the one before, as appended data does.
-    pub fn note_write(&mut self, kind: WriteKind, offset: u64, end: u64) -> bool {
-        let continues = self
-            .last
-            .is_none_or(|(last_end, owner)| owner == kind.owner && (kind.appends || last_end == offset));
+    /// Notes a write at `offset` that ends at `end`; returns whether it continues the one before.
+    pub fn note_write(&mut self, offset: u64, end: u64) -> bool {
+        let continues = self.last_end.is_none_or(|last| last == offset);
         self.scattered = if continues {
             0
         } else {
             self.scattered.saturating_add(1)
         };
-        self.last = Some((end, kind.owner));
+        self.last_end = Some(end);
         continues
     }
 
