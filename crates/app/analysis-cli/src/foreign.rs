@@ -1,11 +1,11 @@
-//! Traces that the analyses can't read in place: of other tools, or with tables that a killed recorder did not finish.
-//! They are copied to the native form, in a folder that is removed afterwards.
+//! Traces of other tools, which the analyses can't read in place: they are copied to the native form, in a folder that is
+//! removed afterwards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use formats::native::{Existing, NativeReader, NativeWriter, TraceId};
+use formats::native::{Existing, NativeWriter, TraceId};
 use formats::{BadLines, ReadOptions, TraceItem, TraceSink};
 use programs::private_folder::private_folder;
 use tempfile::TempDir;
@@ -30,11 +30,7 @@ impl Copies {
 
     /// The native trace for a path: itself, or its copy. Folders of traces are returned unchanged.
     pub fn native(&mut self, path: &Path) -> Result<PathBuf> {
-        let is_native = formats::native::is_native(path);
-        if is_native && NativeReader::open(path)?.unfinished_bytes() == 0 {
-            return Ok(path.to_owned());
-        }
-        if !is_native && path.is_dir() {
+        if formats::native::is_native(path) || path.is_dir() {
             return Ok(path.to_owned());
         }
         let options = ReadOptions {

@@ -29,6 +29,7 @@ mod session;
 mod table;
 mod text;
 mod trace_folder;
+mod trace_table;
 
 pub use comparison::{ComparedRow, ComparedTable, ComparedValue, Comparison};
 pub use density::{DensityGrid, SERIES, Vertical};

@@ -4,19 +4,17 @@
 //! may only read: statements that create, change or write anything are refused.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
-use datafusion::datasource::file_format::options::ParquetReadOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::sqlparser::parser::ParserError;
-use formats::native::{EVENTS_FILE, REQUESTS_FILE, RUNS_FILE};
 use tokio::runtime::Runtime;
 use tokio_stream::StreamExt;
 
@@ -25,6 +23,7 @@ use crate::named::{self, Analysis};
 use crate::query_text::{self, STACK_BYTES};
 use crate::table::{self, Table};
 use crate::trace_folder::{StoredTrace, find_traces};
+use crate::trace_table::TraceTable;
 use crate::{AnalysisError, checked_sum};
 
 /// Rows per batch. Values below the library's own 8,192 gain nothing; larger ones cost memory in wide queries.
@@ -32,13 +31,6 @@ const BATCH_ROWS: usize = 8192;
 
 /// Memory that a sort reserves for merging its files on disk.
 const SORT_MERGE_BYTES: usize = 4 << 20;
-
-/// The tables of a trace: name in SQL, file.
-const TABLES: [(&str, &str); 3] = [
-    ("requests", REQUESTS_FILE),
-    ("runs", RUNS_FILE),
-    ("events", EVENTS_FILE),
-];
 
 /// Limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,40 +275,17 @@ async fn context_over(
         .with_batch_size(BATCH_ROWS);
     // Memory that a sort reserves to merge its files; the default is meant for larger pools.
     config.options_mut().execution.sort_spill_reservation_bytes = SORT_MERGE_BYTES;
-    // String views share the buffers of whole pages, and each batch is charged for everything that it shares: the limit
-    // would seem reached at a tenth of it.
-    config.options_mut().execution.parquet.schema_force_view_types = false;
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
         .build_arc()?;
     let context = SessionContext::new_with_config_rt(config, runtime);
     context.register_udaf(checked_sum::function());
-    for (table, file) in TABLES {
-        let files: Vec<String> = traces
-            .iter()
-            .map(|trace| file_url(&trace.path.join(file)))
-            .collect::<Result<_, _>>()?;
-        let frame = context.read_parquet(files, ParquetReadOptions::default()).await?;
-        context.register_table(table, frame.into_view())?;
+    for (name, table) in TraceTable::all(traces) {
+        context.register_table(name, Arc::new(table))?;
     }
     for (file, sql) in named::VIEWS {
         let view = context.sql(sql).await?.into_view();
         context.register_table(named::view_name(file), view)?;
     }
     Ok(context)
-}
-
-/// A file's URL. Plain paths would be parsed as patterns, but `[`, `*` and `?` are valid in names of traces.
-fn file_url(path: &Path) -> Result<String, DataFusionError> {
-    let path = std::path::absolute(path)?;
-    let mut url = String::from("file://");
-    for byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
-                url.push(char::from(*byte))
-            }
-            _ => url += &format!("%{byte:02X}"),
-        }
-    }
-    Ok(url)
 }

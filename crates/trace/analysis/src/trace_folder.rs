@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use formats::native::{HEADER_FILE, NativeReader};
+use formats::native::{HEADER_FILE, ItemCounts, NativeReader, TableSums};
 use results::block_trace::TraceHeader;
 use serde::Serialize;
 
@@ -20,6 +20,12 @@ pub struct StoredTrace {
     pub trace_id: String,
     /// Description of the trace.
     pub header: TraceHeader,
+    /// Lengths of its tables, if the header tells them.
+    #[serde(skip)]
+    pub(crate) sums: Option<TableSums>,
+    /// Rows of its tables.
+    #[serde(skip)]
+    pub(crate) counts: ItemCounts,
 }
 
 impl StoredTrace {
@@ -32,6 +38,8 @@ impl StoredTrace {
             path: reader.folder().to_owned(),
             trace_id: stored.trace_id.clone(),
             header: stored.header.clone(),
+            sums: stored.tables,
+            counts: reader.counts(),
         })
     }
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use analysis::{AnalysisError, Limits, Query, Session, Value};
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use generator::{Spec, write_trace};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
 
 const LIMITS: Limits = Limits {

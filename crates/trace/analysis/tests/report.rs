@@ -369,6 +369,25 @@ fn several_traces_are_one_report_and_a_trace_twice_is_refused() {
     assert!(matches!(error, AnalysisError::SameTrace { .. }), "{error}");
 }
 
+/// The file of a table then has rows behind the last checkpoint, which no reader of Parquet can skip.
+#[test]
+fn an_unfinished_trace_is_read_in_place() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let whole = generated(&folder, "whole", 3_000);
+    let sizes = answer(std::slice::from_ref(&whole), "sizes");
+    let header = whole.join("header.json");
+    let text = std::fs::read_to_string(&header).expect("it was just written");
+    let unfinished = text.replace("\"complete\": true", "\"complete\": false");
+    assert_ne!(unfinished, text);
+    std::fs::write(&header, unfinished).expect("it can be replaced");
+    for table in ["requests.parquet", "runs.parquet", "events.parquet"] {
+        let file = std::fs::File::options().append(true).open(whole.join(table));
+        let mut file = file.expect("it is a file");
+        std::io::Write::write_all(&mut file, &[0x5a; 100]).expect("the folder has room");
+    }
+    assert_eq!(answer(&[whole], "sizes"), sizes);
+}
+
 #[test]
 fn queries_read_and_nothing_else() {
     let folder = TempDir::new().unwrap();

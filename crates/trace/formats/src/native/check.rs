@@ -109,11 +109,7 @@ fn each<V: Value>(
     accept: impl Fn(&V) -> Result<(), String>,
 ) -> Result<(), TableProblem> {
     let name = column.name;
-    // Tables of schema 1 lack some columns.
-    let mut values = match column.presence {
-        Presence::Always => Values::<V>::open(file, group, name)?,
-        Presence::WhereKnown => Values::<V>::open_or_null(file, group, name)?,
-    };
+    let mut values = Values::<V>::of(file, group, column)?;
     let rows = usize::try_from(group.num_rows()).unwrap_or(0);
     let mut before = 0;
     while before < rows {

@@ -15,6 +15,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 
 use super::reader::TableProblem;
+use super::schema::{self, Presence};
 
 /// Values of a batch of rows; a row in an error is one of the batch.
 pub type Values<V> = Result<Vec<Option<V>>, TableProblem>;
@@ -110,6 +111,18 @@ impl<V: Value> Column<V> {
         })
     }
 
+    /// The column that the schema describes, or one of nulls: tables of schema 1 lack some.
+    pub fn of(
+        file: &Arc<File>,
+        group: &RowGroupMetaData,
+        column: &schema::Column,
+    ) -> Result<Self, TableProblem> {
+        match column.presence {
+            Presence::Always => Self::open(file, group, column.name),
+            Presence::WhereKnown => Self::open_or_null(file, group, column.name),
+        }
+    }
+
     /// Decodes the next `rows` values: the next batch.
     pub fn read(&mut self, rows: usize) -> Result<(), TableProblem> {
         self.values = match &mut self.decoder {
@@ -117,6 +130,11 @@ impl<V: Value> Column<V> {
             None => (0..rows).map(|_| None).collect(),
         };
         Ok(())
+    }
+
+    /// Its name and decoder, if it is no column of nulls.
+    pub const fn decoder(&mut self) -> (&'static str, Option<&mut V::Decoder>) {
+        (self.name, self.decoder.as_mut())
     }
 
     /// The value in a row of the batch, if it is not null.

@@ -18,14 +18,17 @@ use super::reader::TableProblem;
 
 /// The columns of a table that its items are made of.
 pub trait Columns: Sized {
+    /// Names them, unless they are always the same.
+    type Choice;
+
     /// Opens the columns of a row group.
-    fn open(file: &Arc<File>, group: &RowGroupMetaData) -> Result<Self, TableProblem>;
+    fn open(choice: &Self::Choice, file: &Arc<File>, group: &RowGroupMetaData) -> Result<Self, TableProblem>;
     /// Decodes the next batch of rows.
     fn read(&mut self, rows: usize) -> Result<(), TableProblem>;
 }
 
 /// Rows made of these columns.
-pub trait Rows: Columns {
+pub trait Rows: Columns<Choice = ()> {
     /// Type of a row.
     type Row;
 
@@ -72,7 +75,9 @@ macro_rules! columns {
         }
 
         impl Columns for $name {
-            fn open(file: &Arc<File>, group: &RowGroupMetaData) -> Result<Self, TableProblem> {
+            type Choice = ();
+
+            fn open((): &(), file: &Arc<File>, group: &RowGroupMetaData) -> Result<Self, TableProblem> {
                 Ok(Self {
                     $($($column: Column::open(file, group, stringify!($column))?,)*)*
                     $($($added: Column::open_or_null(file, group, stringify!($added))?,)*)*

@@ -8,17 +8,21 @@ mod column;
 pub mod columns;
 mod decode;
 mod reader;
+mod scan;
 pub mod schema;
 mod stored_header;
 mod table;
 mod table_reader;
 mod table_sum;
 mod text_column;
+mod values;
 mod writer;
 
 pub use reader::{NativeReadError, NativeReader};
+pub use scan::TableScan;
 pub use stored_header::{FORMAT, ItemCounts, StoredHeader};
 pub use table_sum::{TableSum, TableSums};
+pub use values::{Bits, ColumnValues};
 pub use writer::{Existing, NativeWriteError, NativeWriter, TraceId};
 
 /// Name of the file with the header.

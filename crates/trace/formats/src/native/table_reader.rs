@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,37 +15,122 @@ use std::vec;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 
-use super::decode::{Processes, Rows};
+use super::decode::{Columns, Processes, Rows};
 use super::reader::{NativeReadError, TableProblem};
 use super::table_sum::{Behind, TableSum, verify};
 
 /// Rows that are decoded at once.
 pub const BATCH_ROWS: usize = 4 << 10;
 
-/// One table, row by row.
-pub struct Table<R> {
+/// The row groups of a table, one after the other, decoded in batches.
+pub struct Batches<C: Columns> {
     path: PathBuf,
     file: Arc<File>,
+    choice: C::Choice,
     /// Row groups that have not been opened.
     groups: vec::IntoIter<RowGroupMetaData>,
     /// The open row group.
-    group: Option<R>,
+    group: Option<C>,
     /// Rows of the open row group behind the current batch.
     rows_left: usize,
-    batch_rows: usize,
-    row_in_batch: usize,
+    /// Rows of the current batch.
+    rows: usize,
     /// Number of rows before the current batch.
     rows_before: u64,
+}
+
+impl<C: Columns> fmt::Debug for Batches<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut batches = f.debug_struct("Batches");
+        batches
+            .field("path", &self.path)
+            .field("rows_before", &self.rows_before);
+        batches.finish_non_exhaustive()
+    }
+}
+
+impl<C: Columns> Batches<C> {
+    /// Decodes the columns `choice` of the open table `file` with this footer.
+    pub fn new(path: PathBuf, file: File, footer: &ParquetMetaData, choice: C::Choice) -> Self {
+        Self {
+            path,
+            file: Arc::new(file),
+            choice,
+            groups: footer.row_groups().to_vec().into_iter(),
+            group: None,
+            rows_left: 0,
+            rows: 0,
+            rows_before: 0,
+        }
+    }
+
+    /// Decodes the next batch of at most `rows_max` rows; returns its number of rows, 0 behind the last.
+    pub fn advance(&mut self, rows_max: usize) -> Result<usize, NativeReadError> {
+        self.rows_before += u64::try_from(self.rows).unwrap_or(u64::MAX);
+        self.rows = 0;
+        match self.decode(rows_max) {
+            Ok(()) => Ok(self.rows),
+            Err(problem) => Err(self.stop(problem)),
+        }
+    }
+
+    fn decode(&mut self, rows_max: usize) -> Result<(), TableProblem> {
+        while self.rows_left == 0 {
+            let Some(group) = self.groups.next() else {
+                return Ok(());
+            };
+            self.rows_left = usize::try_from(group.num_rows()).unwrap_or(0);
+            if self.rows_left > 0 {
+                self.group = Some(contained(|| C::open(&self.choice, &self.file, &group))?);
+            }
+        }
+        let rows = self.rows_left.min(rows_max);
+        if let Some(group) = &mut self.group {
+            contained(|| group.read(rows))?;
+            self.rows_left -= rows;
+            self.rows = rows;
+        }
+        Ok(())
+    }
+
+    /// The columns of the current batch.
+    pub const fn columns(&self) -> Option<&C> {
+        self.group.as_ref()
+    }
+
+    /// The columns of the current batch.
+    pub const fn columns_mut(&mut self) -> Option<&mut C> {
+        self.group.as_mut()
+    }
+
+    /// Ends the table with an error in the current batch: columns may be at different rows.
+    fn stop(&mut self, mut problem: TableProblem) -> NativeReadError {
+        (self.group, self.rows_left, self.rows) = (None, 0, 0);
+        self.groups = Vec::new().into_iter();
+        if let TableProblem::Value { row, .. } = &mut problem {
+            *row += self.rows_before;
+        }
+        self.malformed(problem)
+    }
+
+    fn malformed(&self, problem: TableProblem) -> NativeReadError {
+        let path = self.path.clone();
+        NativeReadError::Table { path, problem }
+    }
+}
+
+/// One table, row by row.
+pub struct Table<R: Columns> {
+    batches: Batches<R>,
+    row_in_batch: usize,
     pub rows: u64,
     pub bytes_behind: u64,
     processes: Processes,
 }
 
-impl<R> fmt::Debug for Table<R> {
+impl<R: Columns> fmt::Debug for Table<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = f.debug_struct("Table");
-        table.field("path", &self.path).field("rows", &self.rows);
-        table.finish_non_exhaustive()
+        self.batches.fmt(f)
     }
 }
 
@@ -53,73 +139,42 @@ impl<R: Rows> Table<R> {
     pub fn open(path: PathBuf, sum: Option<(TableSum, Behind)>) -> Result<Self, NativeReadError> {
         let (file, footer, bytes_behind) = open(&path, sum)?;
         Ok(Self {
-            path,
-            file: Arc::new(file),
             rows: u64::try_from(footer.file_metadata().num_rows()).unwrap_or(0),
-            groups: footer.row_groups().to_vec().into_iter(),
-            group: None,
-            rows_left: 0,
-            batch_rows: 0,
+            batches: Batches::new(path, file, &footer, ()),
             row_in_batch: 0,
-            rows_before: 0,
             bytes_behind,
             processes: Processes::default(),
         })
     }
 
     pub fn next(&mut self) -> Result<Option<R::Row>, NativeReadError> {
-        let next = self.next_row();
-        if next.is_err() {
-            // Columns may be at different rows.
-            (self.group, self.rows_left, self.batch_rows) = (None, 0, 0);
-            self.groups = Vec::new().into_iter();
+        if self.row_in_batch == self.batches.rows {
+            self.row_in_batch = 0;
+            if self.batches.advance(BATCH_ROWS)? == 0 {
+                return Ok(None);
+            }
         }
-        next.map_err(|mut problem| {
-            if let TableProblem::Value { row, .. } = &mut problem {
-                *row += self.rows_before;
-            }
-            self.malformed(problem)
-        })
-    }
-
-    fn next_row(&mut self) -> Result<Option<R::Row>, TableProblem> {
-        while self.row_in_batch == self.batch_rows {
-            if self.rows_left == 0 {
-                let Some(group) = self.groups.next() else {
-                    return Ok(None);
-                };
-                self.rows_left = usize::try_from(group.num_rows()).unwrap_or(0);
-                if self.rows_left > 0 {
-                    self.group = Some(contained(|| R::open(&self.file, &group))?);
-                }
-            }
-            self.rows_before += u64::try_from(self.batch_rows).unwrap_or(u64::MAX);
-            (self.batch_rows, self.row_in_batch) = (0, 0);
-            let rows = self.rows_left.min(BATCH_ROWS);
-            if let Some(group) = &mut self.group {
-                contained(|| group.read(rows))?;
-            }
-            self.rows_left -= rows;
-            self.batch_rows = rows;
-        }
-        let Some(group) = &self.group else {
+        let Some(columns) = self.batches.columns() else {
             return Ok(None);
         };
-        let row = group.row(self.row_in_batch, &mut self.processes)?;
-        self.row_in_batch += 1;
-        Ok(Some(row))
-    }
-
-    fn malformed(&self, problem: TableProblem) -> NativeReadError {
-        let path = self.path.clone();
-        NativeReadError::Table { path, problem }
+        match columns.row(self.row_in_batch, &mut self.processes) {
+            Ok(row) => {
+                self.row_in_batch += 1;
+                Ok(Some(row))
+            }
+            Err(problem) => {
+                self.row_in_batch = 0;
+                Err(self.batches.stop(problem))
+            }
+        }
     }
 
     /// An error at the last row read.
     pub fn wrong(&self, column: &'static str, problem: String) -> NativeReadError {
-        let row = u64::try_from(self.row_in_batch).unwrap_or(u64::MAX) + self.rows_before;
+        let row = u64::try_from(self.row_in_batch).unwrap_or(u64::MAX) + self.batches.rows_before;
         let row = row.saturating_sub(1);
-        self.malformed(TableProblem::Value { row, column, problem })
+        self.batches
+            .malformed(TableProblem::Value { row, column, problem })
     }
 }
 
@@ -128,27 +183,43 @@ pub fn open(
     path: &Path,
     sum: Option<(TableSum, Behind)>,
 ) -> Result<(File, ParquetMetaData, u64), NativeReadError> {
-    let unreadable = |source| NativeReadError::Io {
+    let file = File::open(path).map_err(|source| unreadable(path, source))?;
+    let bytes_behind = match sum {
+        Some((sum, behind)) => verify(path, &file, sum, behind)?,
+        None => 0,
+    };
+    let footer = footer_of(path, &file, sum.map(|(sum, _)| sum.bytes))?;
+    Ok((file, footer, bytes_behind))
+}
+
+/// Opens a table that is the first `bytes` of its file, or all of it; also returns its footer.
+pub fn open_first(path: &Path, bytes: Option<u64>) -> Result<(File, ParquetMetaData), NativeReadError> {
+    let file = File::open(path).map_err(|source| unreadable(path, source))?;
+    let footer = footer_of(path, &file, bytes)?;
+    Ok((file, footer))
+}
+
+fn unreadable(path: &Path, source: io::Error) -> NativeReadError {
+    NativeReadError::Io {
         path: path.to_owned(),
         source,
-    };
-    let file = File::open(path).map_err(unreadable)?;
-    let (bytes, bytes_behind) = match sum {
-        Some((sum, behind)) => (sum.bytes, verify(path, &file, sum, behind)?),
-        None => (file.metadata().map_err(unreadable)?.len(), 0),
+    }
+}
+
+fn footer_of(path: &Path, file: &File, bytes: Option<u64>) -> Result<ParquetMetaData, NativeReadError> {
+    let bytes = match bytes {
+        Some(bytes) => bytes,
+        None => file.metadata().map_err(|source| unreadable(path, source))?.len(),
     };
     let footer = contained(|| {
-        let footer = footer(&file, bytes)?;
+        let footer = footer(file, bytes)?;
         check_columns(bytes, &footer)?;
         Ok(footer)
     });
-    match footer {
-        Ok(footer) => Ok((file, footer, bytes_behind)),
-        Err(problem) => Err(NativeReadError::Table {
-            path: path.to_owned(),
-            problem,
-        }),
-    }
+    footer.map_err(|problem| NativeReadError::Table {
+        path: path.to_owned(),
+        problem,
+    })
 }
 
 /// Runs a step of the decoder, and reports a panic in it as an error.

@@ -153,7 +153,7 @@ impl<T: Clone> TextDecoder<T> {
     }
 }
 
-fn utf8(text: &[u8]) -> Result<&str, String> {
+pub fn utf8(text: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(text).map_err(|error| error.to_string())
 }
 

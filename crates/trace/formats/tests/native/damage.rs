@@ -7,8 +7,7 @@ use formats::native::NativeReader;
 use formats::read_all;
 
 use super::sample::{read, sample, write};
-
-const TABLES: [&str; 3] = ["requests.parquet", "runs.parquet", "events.parquet"];
+use super::scan::{TABLES, scanned};
 
 fn error_of(path: &Path) -> String {
     match NativeReader::open(path) {
@@ -68,7 +67,7 @@ fn a_damaged_byte_anywhere_in_a_table_is_named_with_the_table_and_both_sums() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.trace");
     write(&sample(3), &path);
-    for name in TABLES {
+    for (name, _) in TABLES {
         let file = path.join(name);
         let good = fs::read(&file).unwrap();
         let mut places: Vec<usize> = (0..good.len()).step_by(stride()).collect();
@@ -93,7 +92,7 @@ fn a_table_that_is_cut_or_has_grown_is_named_with_both_lengths() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.trace");
     write(&sample(3), &path);
-    for name in TABLES {
+    for (name, _) in TABLES {
         let file = path.join(name);
         let good = fs::read(&file).unwrap();
         let longer = [&good[..], b"x"].concat();
@@ -149,6 +148,9 @@ fn damaged_headers_and_footers_without_sums_are_errors_or_other_values_and_never
             fs::write(&file, &bad).unwrap();
             if let Ok(mut reader) = NativeReader::open(&path) {
                 let _ = read_all(&mut reader);
+            }
+            for (table, columns) in TABLES {
+                let _ = scanned(&path.join(table), columns, 100);
             }
         }
         fs::write(&file, &good).unwrap();

@@ -6,6 +6,7 @@ mod damage;
 mod interrupted;
 mod others;
 mod sample;
+mod scan;
 mod stored;
 
 use std::fs;
