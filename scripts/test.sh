@@ -87,8 +87,8 @@ left=$(ls -A "$TMPDIR"; losetup --noheadings --list --output NAME,BACK-FILE 2>/d
 if [ -n "$left" ]; then
     step "left behind by tests: temporary files and loop devices"
     echo "$left"
-    (cd "$TMPDIR" && find . -mindepth 1 | head -n 20)
-    failed+=("tests that clean up after themselves: $(echo "$left" | head -n 3 | tr '\n' ' ')")
+    (cd "$TMPDIR" && find . -mindepth 1 | sed -n 1,20p)
+    failed+=("tests that clean up after themselves: $(echo "$left" | sed -n 1,3p | tr '\n' ' ')")
 fi
 if [ -s "$TIDEGATE_LEFT_OUT" ]; then
     step "tests left out, with their reasons"

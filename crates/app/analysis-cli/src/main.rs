@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use programs::analysis_arguments::AnalysisCommand;
 use programs::command_line;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ceiling::Ceiling;
 
@@ -39,7 +40,19 @@ struct Arguments {
     command: AnalysisCommand,
 }
 
+/// Three files of each trace stay open, and a folder may have many.
+fn allow_descriptors() {
+    let most = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    // A call that lacks one tells it.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 fn main() -> ExitCode {
+    allow_descriptors();
     let words: Vec<OsString> = std::env::args_os().collect();
     let arguments: Arguments = command_line::parse_or_refuse(Arguments::command(), &words);
     programs::exit_code(match &arguments.command {

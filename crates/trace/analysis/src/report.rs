@@ -25,7 +25,7 @@ const LONG: [&str; 6] = [
 const DOCUMENT_SCHEMA: u32 = 1;
 
 /// The results of all analyses over some traces.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The traces, in the order given.
     pub traces: Vec<StoredTrace>,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use formats::native::{HEADER_FILE, ItemCounts, NativeReader, TableSums};
+use formats::native::{HEADER_FILE, NativeReader, OpenTable};
 use results::block_trace::TraceHeader;
 use serde::Serialize;
 
@@ -11,8 +11,8 @@ use crate::AnalysisError;
 /// Extension of a trace while it is written.
 const PARTIAL: &str = "partial";
 
-/// A trace stored on disk.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A trace stored on disk, with its tables open: an unfinished one is renamed when its recorder ends.
+#[derive(Clone, Debug, Serialize)]
 pub struct StoredTrace {
     /// Its folder.
     pub path: PathBuf,
@@ -20,12 +20,9 @@ pub struct StoredTrace {
     pub trace_id: String,
     /// Description of the trace.
     pub header: TraceHeader,
-    /// Lengths of its tables, if the header tells them.
+    /// Its tables of requests, runs and events.
     #[serde(skip)]
-    pub(crate) sums: Option<TableSums>,
-    /// Rows of its tables.
-    #[serde(skip)]
-    pub(crate) counts: ItemCounts,
+    pub(crate) tables: [OpenTable; 3],
 }
 
 impl StoredTrace {
@@ -38,8 +35,7 @@ impl StoredTrace {
             path: reader.folder().to_owned(),
             trace_id: stored.trace_id.clone(),
             header: stored.header.clone(),
-            sums: stored.tables,
-            counts: reader.counts(),
+            tables: reader.tables(),
         })
     }
 

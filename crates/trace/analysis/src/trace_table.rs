@@ -4,7 +4,6 @@
 //! this system's trace formats together, and knows neither checks nor unfinished traces.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::vec;
 
@@ -29,53 +28,29 @@ use datafusion::physical_plan::{
 };
 use formats::native::columns::{EVENT_COLUMNS, REQUEST_COLUMNS, RUN_COLUMNS};
 use formats::native::schema::{Column, ColumnKind, Presence};
-use formats::native::{
-    ColumnValues, EVENTS_FILE, ItemCounts, NativeReadError, REQUESTS_FILE, RUNS_FILE, TableScan, TableSum,
-    TableSums,
-};
+use formats::native::{ColumnValues, NativeReadError, OpenTable, TableScan};
 
 use crate::trace_folder::StoredTrace;
-
-/// The file of a table.
-#[derive(Clone, Debug)]
-struct TableFile {
-    path: PathBuf,
-    /// Length of the table, if the header tells it.
-    bytes: Option<u64>,
-}
 
 /// One table of all traces of a session.
 #[derive(Debug)]
 pub struct TraceTable {
     columns: &'static [Column],
-    files: Vec<TableFile>,
-    rows: usize,
+    tables: Vec<OpenTable>,
 }
 
 impl TraceTable {
     /// The tables of these traces, with their names in SQL.
     pub fn all(traces: &[StoredTrace]) -> [(&'static str, Self); 3] {
-        let table = |columns, file, sum: fn(TableSums) -> TableSum, rows: fn(ItemCounts) -> u64| {
-            let files = traces.iter().map(|trace| TableFile {
-                path: trace.path.join(file),
-                bytes: trace.sums.map(|sums| sum(sums).bytes),
-            });
-            let rows = traces.iter().map(|trace| rows(trace.counts)).sum::<u64>();
-            Self {
-                columns,
-                files: files.collect(),
-                rows: usize::try_from(rows).unwrap_or(usize::MAX),
-            }
+        let table = |index: usize, columns| Self {
+            columns,
+            tables: traces.iter().map(|trace| trace.tables[index].clone()).collect(),
         };
-        let requests = table(
-            &REQUEST_COLUMNS,
-            REQUESTS_FILE,
-            |of| of.requests,
-            |of| of.requests,
-        );
-        let runs = table(&RUN_COLUMNS, RUNS_FILE, |of| of.runs, |of| of.runs);
-        let events = table(&EVENT_COLUMNS, EVENTS_FILE, |of| of.events, |of| of.events);
-        [("requests", requests), ("runs", runs), ("events", events)]
+        [
+            ("requests", table(0, &REQUEST_COLUMNS)),
+            ("runs", table(1, &RUN_COLUMNS)),
+            ("events", table(2, &EVENT_COLUMNS)),
+        ]
     }
 }
 
@@ -108,8 +83,7 @@ impl TableProvider for TraceTable {
         );
         Ok(Arc::new(Scan {
             columns,
-            files: self.files.clone(),
-            rows: self.rows,
+            tables: self.tables.clone(),
             properties: Arc::new(properties),
         }))
     }
@@ -132,8 +106,7 @@ fn schema_of(columns: &[Column]) -> SchemaRef {
 #[derive(Debug)]
 struct Scan {
     columns: Vec<Column>,
-    files: Vec<TableFile>,
-    rows: usize,
+    tables: Vec<OpenTable>,
     properties: Arc<PlanProperties>,
 }
 
@@ -143,7 +116,7 @@ impl DisplayAs for Scan {
         write!(
             f,
             "Scan: traces={}, columns=[{}]",
-            self.files.len(),
+            self.tables.len(),
             names.join(", ")
         )
     }
@@ -191,8 +164,8 @@ impl ExecutionPlan for Scan {
         let batches = Batches {
             schema: self.schema(),
             columns: self.columns.clone(),
-            files: self.files.clone().into_iter(),
-            table: None,
+            tables: self.tables.clone().into_iter(),
+            scan: None,
             rows_max: context.session_config().batch_size(),
         };
         let batches = tokio_stream::iter(batches);
@@ -205,8 +178,14 @@ impl ExecutionPlan for Scan {
         _inputs: &[Arc<Statistics>],
         _args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let unknown = Statistics::new_unknown(&self.schema());
-        Ok(Arc::new(unknown.with_num_rows(Precision::Inexact(self.rows))))
+        let rows = self
+            .tables
+            .iter()
+            .fold(0_u64, |sum, table| sum.saturating_add(table.rows()));
+        let rows = Precision::Inexact(usize::try_from(rows).unwrap_or(usize::MAX));
+        Ok(Arc::new(
+            Statistics::new_unknown(&self.schema()).with_num_rows(rows),
+        ))
     }
 }
 
@@ -214,16 +193,16 @@ impl ExecutionPlan for Scan {
 struct Batches {
     schema: SchemaRef,
     columns: Vec<Column>,
-    files: vec::IntoIter<TableFile>,
-    table: Option<TableScan>,
+    tables: vec::IntoIter<OpenTable>,
+    scan: Option<TableScan>,
     rows_max: usize,
 }
 
 impl Batches {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(table) = &mut self.table
-                && let Some((rows, columns)) = table.next(self.rows_max).map_err(trace_error)?
+            if let Some(scan) = &mut self.scan
+                && let Some((rows, columns)) = scan.next(self.rows_max).map_err(trace_error)?
             {
                 let arrays = columns.into_iter().map(array_of).collect::<Result<_, _>>()?;
                 // Without columns, the number of rows is all there is.
@@ -231,12 +210,11 @@ impl Batches {
                 let schema = Arc::clone(&self.schema);
                 return Ok(Some(RecordBatch::try_new_with_options(schema, arrays, &options)?));
             }
-            let Some(file) = self.files.next() else {
-                self.table = None;
+            let Some(table) = self.tables.next() else {
+                self.scan = None;
                 return Ok(None);
             };
-            let table = TableScan::open(file.path, file.bytes, self.columns.clone());
-            self.table = Some(table.map_err(trace_error)?);
+            self.scan = Some(table.scan(self.columns.clone()));
         }
     }
 }
@@ -247,7 +225,7 @@ impl Iterator for Batches {
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.next_batch();
         if batch.is_err() {
-            (self.files, self.table) = (Vec::new().into_iter(), None);
+            (self.tables, self.scan) = (Vec::new().into_iter(), None);
         }
         batch.transpose()
     }

@@ -5,8 +5,6 @@
 //! Each value is compared with its column's type, nullability, range and vocabulary. Rows are not compared with each
 //! other: [`super::NativeReader`] does that while it joins requests and runs.
 
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parquet::file::metadata::RowGroupMetaData;
@@ -16,20 +14,16 @@ use super::column::{Column as Values, Value, wrong_value};
 use super::columns::most_of;
 use super::reader::{NativeReadError, TableProblem};
 use super::schema::{Column, ColumnKind, Presence};
-use super::table_reader::{BATCH_ROWS, contained, open};
+use super::table_file::TableFile;
+use super::table_reader::{BATCH_ROWS, OpenTable, contained};
 
-/// Checks all rows of the table `path`.
-pub fn check_rows(path: PathBuf, columns: &[Column], trace_id: &str) -> Result<(), NativeReadError> {
-    let (file, footer, _) = open(&path, None)?;
-    let file = Arc::new(file);
+/// Checks all rows of a table.
+pub fn check_rows(table: &OpenTable, columns: &[Column], trace_id: &str) -> Result<(), NativeReadError> {
     let mut rows_before = 0;
-    for group in footer.row_groups() {
+    for group in table.groups() {
         for column in columns {
-            let checked = contained(|| check(&file, group, column, trace_id));
-            checked.map_err(|problem| NativeReadError::Table {
-                path: path.clone(),
-                problem: behind(problem, rows_before),
-            })?;
+            let checked = contained(|| check(table.file(), group, column, trace_id));
+            checked.map_err(|problem| table.malformed(behind(problem, rows_before)))?;
         }
         rows_before += u64::try_from(group.num_rows()).unwrap_or(0);
     }
@@ -46,7 +40,7 @@ fn behind(mut problem: TableProblem, rows_before: u64) -> TableProblem {
 
 /// Checks one column of one row group.
 fn check(
-    file: &Arc<File>,
+    file: &Arc<TableFile>,
     group: &RowGroupMetaData,
     column: &Column,
     trace_id: &str,
@@ -97,13 +91,17 @@ fn range(name: &str, kind: ColumnKind) -> (i64, i64) {
 }
 
 /// Checks a column that may have any value of its type.
-fn any<V: Value>(file: &Arc<File>, group: &RowGroupMetaData, column: &Column) -> Result<(), TableProblem> {
+fn any<V: Value>(
+    file: &Arc<TableFile>,
+    group: &RowGroupMetaData,
+    column: &Column,
+) -> Result<(), TableProblem> {
     each::<V>(file, group, column, |_| Ok(()))
 }
 
 /// Decodes all values of a column of a row group; rows in errors are those of the group.
 fn each<V: Value>(
-    file: &Arc<File>,
+    file: &Arc<TableFile>,
     group: &RowGroupMetaData,
     column: &Column,
     accept: impl Fn(&V) -> Result<(), String>,

@@ -3,10 +3,9 @@
 //! It knows no table's columns. [`super::text_column`] decodes texts.
 
 use std::fmt::Display;
-use std::fs::File;
 use std::sync::Arc;
 
-use parquet::basic::{ConvertedType, Encoding, LogicalType, Type};
+use parquet::basic::{Compression, ConvertedType, Encoding, LogicalType, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{BoolType, DataType};
 use parquet::errors::ParquetError;
@@ -16,6 +15,7 @@ use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 
 use super::reader::TableProblem;
 use super::schema::{self, Presence};
+use super::table_file::TableFile;
 
 /// Values of a batch of rows; a row in an error is one of the batch.
 pub type Values<V> = Result<Vec<Option<V>>, TableProblem>;
@@ -39,7 +39,7 @@ pub trait Value: Sized {
 
 /// The pages of a column in one row group.
 pub struct Pages {
-    pub reader: SerializedPageReader<File>,
+    pub reader: SerializedPageReader<TableFile>,
     /// Whether all values are indices into a dictionary, which is the first page.
     pub are_indices: bool,
 }
@@ -65,7 +65,7 @@ fn find<'a>(group: &'a RowGroupMetaData, name: &str) -> Option<&'a ColumnChunkMe
 impl<V: Value> Column<V> {
     /// The column `name` of a row group.
     pub fn open(
-        file: &Arc<File>,
+        file: &Arc<TableFile>,
         group: &RowGroupMetaData,
         name: &'static str,
     ) -> Result<Self, TableProblem> {
@@ -80,6 +80,18 @@ impl<V: Value> Column<V> {
             let logical = descriptor.logical_type_ref();
             let logical = logical.map_or_else(String::new, |logical| format!(" ({logical:?})"));
             return Err(wrong(format!("{}{logical}", descriptor.physical_type())));
+        }
+        let codec = column.compression();
+        if !matches!(
+            codec,
+            Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_)
+        ) {
+            return Err(undecodable(
+                name,
+                &format!(
+                    "expected zstd, Snappy or no compression, found {codec}; write the table anew with one of them"
+                ),
+            ));
         }
         let rows = usize::try_from(group.num_rows()).unwrap_or(0);
         let decoder = SerializedPageReader::new(Arc::clone(file), column, rows, None).and_then(|reader| {
@@ -97,7 +109,7 @@ impl<V: Value> Column<V> {
 
     /// The column `name`, or one of nulls if the table does not have it.
     pub fn open_or_null(
-        file: &Arc<File>,
+        file: &Arc<TableFile>,
         group: &RowGroupMetaData,
         name: &'static str,
     ) -> Result<Self, TableProblem> {
@@ -113,7 +125,7 @@ impl<V: Value> Column<V> {
 
     /// The column that the schema describes, or one of nulls: tables of schema 1 lack some.
     pub fn of(
-        file: &Arc<File>,
+        file: &Arc<TableFile>,
         group: &RowGroupMetaData,
         column: &schema::Column,
     ) -> Result<Self, TableProblem> {

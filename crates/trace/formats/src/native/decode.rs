@@ -3,7 +3,6 @@
 //! Only the columns that these are made of are read: others repeat them for queries. An impossible value is reported
 //! with its column and row; the caller adds the file.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use parquet::file::metadata::RowGroupMetaData;
@@ -15,6 +14,7 @@ use results::block_trace::{
 use super::column::{Column, Number};
 use super::columns::{BYTES_MAX, SECTOR_MAX};
 use super::reader::TableProblem;
+use super::table_file::TableFile;
 
 /// The columns of a table that its items are made of.
 pub trait Columns: Sized {
@@ -22,7 +22,11 @@ pub trait Columns: Sized {
     type Choice;
 
     /// Opens the columns of a row group.
-    fn open(choice: &Self::Choice, file: &Arc<File>, group: &RowGroupMetaData) -> Result<Self, TableProblem>;
+    fn open(
+        choice: &Self::Choice,
+        file: &Arc<TableFile>,
+        group: &RowGroupMetaData,
+    ) -> Result<Self, TableProblem>;
     /// Decodes the next batch of rows.
     fn read(&mut self, rows: usize) -> Result<(), TableProblem>;
 }
@@ -77,7 +81,7 @@ macro_rules! columns {
         impl Columns for $name {
             type Choice = ();
 
-            fn open((): &(), file: &Arc<File>, group: &RowGroupMetaData) -> Result<Self, TableProblem> {
+            fn open((): &(), file: &Arc<TableFile>, group: &RowGroupMetaData) -> Result<Self, TableProblem> {
                 Ok(Self {
                     $($($column: Column::open(file, group, stringify!($column))?,)*)*
                     $($($added: Column::open_or_null(file, group, stringify!($added))?,)*)*

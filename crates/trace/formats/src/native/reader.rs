@@ -17,7 +17,7 @@ use super::check::check_rows;
 use super::columns::{EVENT_COLUMNS, REQUEST_COLUMNS, RUN_COLUMNS};
 use super::decode::{EventRows, NumberedRun, RequestRows, RunRows};
 use super::stored_header::{FORMAT, ItemCounts, StoredHeader};
-use super::table_reader::Table;
+use super::table_reader::{OpenTable, Table};
 use super::table_sum::{Behind, TableSum, TableSums};
 use super::{EVENTS_FILE, HEADER_FILE, REQUESTS_FILE, RUNS_FILE};
 use crate::error::ReadError;
@@ -188,13 +188,23 @@ impl NativeReader {
         &self.stored
     }
 
+    /// The tables of requests, runs and events, for readers of columns.
+    #[must_use]
+    pub fn tables(&self) -> [OpenTable; 3] {
+        [
+            self.requests.table().clone(),
+            self.runs.table().clone(),
+            self.events.table().clone(),
+        ]
+    }
+
     /// Number of rows in the tables, whatever the header says.
     #[must_use]
     pub const fn counts(&self) -> ItemCounts {
         ItemCounts {
-            requests: self.requests.rows,
-            runs: self.runs.rows,
-            events: self.events.rows,
+            requests: self.requests.table().rows(),
+            runs: self.runs.table().rows(),
+            events: self.events.table().rows(),
         }
     }
 
@@ -215,9 +225,9 @@ impl NativeReader {
             return Ok(());
         }
         let trace_id = &self.stored.trace_id;
-        check_rows(self.folder.join(REQUESTS_FILE), &REQUEST_COLUMNS, trace_id)?;
-        check_rows(self.folder.join(RUNS_FILE), &RUN_COLUMNS, trace_id)?;
-        check_rows(self.folder.join(EVENTS_FILE), &EVENT_COLUMNS, trace_id)
+        check_rows(self.requests.table(), &REQUEST_COLUMNS, trace_id)?;
+        check_rows(self.runs.table(), &RUN_COLUMNS, trace_id)?;
+        check_rows(self.events.table(), &EVENT_COLUMNS, trace_id)
     }
 
     /// Reads the next request from its table, with its runs.

@@ -1,11 +1,8 @@
 //! Chosen columns of a table, batch by batch, for engines that compute on columns.
 //!
-//! Like the reader of rows it trusts the header's sums, which are verified elsewhere once, and the offsets in the footer
-//! after a check; values only have the types of their columns ([`super::NativeReader::check_rows`]).
+//! Values have the types of their columns; [`super::NativeReader::check_rows`] checks more.
 
-use std::fs::File;
 use std::mem;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parquet::file::metadata::RowGroupMetaData;
@@ -13,8 +10,9 @@ use parquet::file::metadata::RowGroupMetaData;
 use super::column::{Column as Decoded, Number};
 use super::decode::Columns;
 use super::reader::{NativeReadError, TableProblem};
-use super::schema::{Column, ColumnKind};
-use super::table_reader::{Batches, open_first};
+use super::schema::{Column, ColumnKind, Presence};
+use super::table_file::TableFile;
+use super::table_reader::{Batches, OpenTable};
 use super::values::{self, ColumnValues};
 
 enum AnyColumn {
@@ -28,12 +26,18 @@ enum AnyColumn {
 struct Chosen {
     columns: Vec<AnyColumn>,
     values: Vec<ColumnValues>,
+    /// Decoded to count the rows if the others could be columns of nulls: a footer may claim any number.
+    counted: Option<Decoded<Arc<str>>>,
 }
 
 impl Columns for Chosen {
     type Choice = Vec<Column>;
 
-    fn open(choice: &Vec<Column>, file: &Arc<File>, group: &RowGroupMetaData) -> Result<Self, TableProblem> {
+    fn open(
+        choice: &Vec<Column>,
+        file: &Arc<TableFile>,
+        group: &RowGroupMetaData,
+    ) -> Result<Self, TableProblem> {
         let open = |column: &Column| -> Result<_, TableProblem> {
             Ok(match column.kind {
                 ColumnKind::Boolean => AnyColumn::Booleans(Decoded::of(file, group, column)?),
@@ -45,6 +49,10 @@ impl Columns for Chosen {
         Ok(Self {
             columns: choice.iter().map(open).collect::<Result<_, _>>()?,
             values: Vec::new(),
+            counted: match choice.iter().any(|column| column.presence == Presence::Always) {
+                true => None,
+                false => Some(Decoded::open(file, group, "trace_id")?),
+            },
         })
     }
 
@@ -56,7 +64,7 @@ impl Columns for Chosen {
             AnyColumn::Texts(column) => values::texts(column, rows),
         });
         self.values = values.collect::<Result<_, _>>()?;
-        Ok(())
+        self.counted.as_mut().map_or(Ok(()), |counted| counted.read(rows))
     }
 }
 
@@ -64,16 +72,15 @@ impl Columns for Chosen {
 #[derive(Debug)]
 pub struct TableScan(Batches<Chosen>);
 
-impl TableScan {
-    /// Opens the table of a trace at `path`, of which the first `bytes` are the table, or all if they are not known.
-    ///
-    /// # Errors
-    /// If the file can't be read or is not a table.
-    pub fn open(path: PathBuf, bytes: Option<u64>, columns: Vec<Column>) -> Result<Self, NativeReadError> {
-        let (file, footer) = open_first(&path, bytes)?;
-        Ok(Self(Batches::new(path, file, &footer, columns)))
+impl OpenTable {
+    /// Reads these columns from the first row on.
+    #[must_use]
+    pub fn scan(&self, columns: Vec<Column>) -> TableScan {
+        TableScan(Batches::new(self.clone(), columns))
     }
+}
 
+impl TableScan {
     /// Decodes the next batch of at most `rows_max` rows: its number of rows, and the values of each column in the order
     /// chosen. `None` behind the last row.
     ///

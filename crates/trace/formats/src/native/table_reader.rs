@@ -5,30 +5,104 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::vec;
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::reader::Length;
 
 use super::decode::{Columns, Processes, Rows};
 use super::reader::{NativeReadError, TableProblem};
+use super::table_file::TableFile;
 use super::table_sum::{Behind, TableSum, verify};
 
 /// Rows that are decoded at once.
 pub const BATCH_ROWS: usize = 4 << 10;
 
+/// A table of a trace, open, with checked offsets. Its file stays open, so that its rows are the ones that were verified,
+/// whatever becomes of its name.
+#[derive(Clone)]
+pub struct OpenTable {
+    path: PathBuf,
+    file: Arc<TableFile>,
+    groups: Arc<[RowGroupMetaData]>,
+    rows: u64,
+}
+
+impl fmt::Debug for OpenTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = f.debug_struct("OpenTable");
+        table.field("path", &self.path).field("rows", &self.rows);
+        table.finish_non_exhaustive()
+    }
+}
+
+impl OpenTable {
+    /// Opens a table, after verifying its sum if it has one; also returns the number of bytes behind it.
+    pub(super) fn open(
+        path: PathBuf,
+        sum: Option<(TableSum, Behind)>,
+    ) -> Result<(Self, u64), NativeReadError> {
+        let unreadable = |source| NativeReadError::Io {
+            path: path.clone(),
+            source,
+        };
+        let file = File::open(&path).map_err(unreadable)?;
+        let (bytes, bytes_behind) = match sum {
+            Some((sum, behind)) => (sum.bytes, verify(&path, &file, sum, behind)?),
+            None => (file.metadata().map_err(unreadable)?.len(), 0),
+        };
+        let file = TableFile::new(file, bytes);
+        let footer = contained(|| {
+            let footer = footer(&file)?;
+            check_columns(bytes, &footer)?;
+            Ok(footer)
+        });
+        match footer {
+            Ok(footer) => {
+                let table = Self {
+                    file: Arc::new(file),
+                    groups: footer.row_groups().into(),
+                    rows: u64::try_from(footer.file_metadata().num_rows()).unwrap_or(0),
+                    path,
+                };
+                Ok((table, bytes_behind))
+            }
+            Err(problem) => Err(NativeReadError::Table { path, problem }),
+        }
+    }
+
+    /// Its file.
+    pub(super) fn file(&self) -> &Arc<TableFile> {
+        &self.file
+    }
+
+    /// Its row groups.
+    pub(super) fn groups(&self) -> &[RowGroupMetaData] {
+        &self.groups
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub const fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// An error in this table.
+    pub(super) fn malformed(&self, problem: TableProblem) -> NativeReadError {
+        let path = self.path.clone();
+        NativeReadError::Table { path, problem }
+    }
+}
+
 /// The row groups of a table, one after the other, decoded in batches.
 pub struct Batches<C: Columns> {
-    path: PathBuf,
-    file: Arc<File>,
+    table: OpenTable,
     choice: C::Choice,
-    /// Row groups that have not been opened.
-    groups: vec::IntoIter<RowGroupMetaData>,
+    /// Number of row groups that have been opened.
+    opened: usize,
     /// The open row group.
     group: Option<C>,
     /// Rows of the open row group behind the current batch.
@@ -43,20 +117,19 @@ impl<C: Columns> fmt::Debug for Batches<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut batches = f.debug_struct("Batches");
         batches
-            .field("path", &self.path)
+            .field("table", &self.table)
             .field("rows_before", &self.rows_before);
         batches.finish_non_exhaustive()
     }
 }
 
 impl<C: Columns> Batches<C> {
-    /// Decodes the columns `choice` of the open table `file` with this footer.
-    pub fn new(path: PathBuf, file: File, footer: &ParquetMetaData, choice: C::Choice) -> Self {
+    /// Decodes the columns `choice` of a table.
+    pub const fn new(table: OpenTable, choice: C::Choice) -> Self {
         Self {
-            path,
-            file: Arc::new(file),
+            table,
             choice,
-            groups: footer.row_groups().to_vec().into_iter(),
+            opened: 0,
             group: None,
             rows_left: 0,
             rows: 0,
@@ -76,12 +149,13 @@ impl<C: Columns> Batches<C> {
 
     fn decode(&mut self, rows_max: usize) -> Result<(), TableProblem> {
         while self.rows_left == 0 {
-            let Some(group) = self.groups.next() else {
+            let Some(group) = self.table.groups().get(self.opened) else {
                 return Ok(());
             };
+            self.opened += 1;
             self.rows_left = usize::try_from(group.num_rows()).unwrap_or(0);
             if self.rows_left > 0 {
-                self.group = Some(contained(|| C::open(&self.choice, &self.file, &group))?);
+                self.group = Some(contained(|| C::open(&self.choice, self.table.file(), group))?);
             }
         }
         let rows = self.rows_left.min(rows_max);
@@ -106,16 +180,11 @@ impl<C: Columns> Batches<C> {
     /// Ends the table with an error in the current batch: columns may be at different rows.
     fn stop(&mut self, mut problem: TableProblem) -> NativeReadError {
         (self.group, self.rows_left, self.rows) = (None, 0, 0);
-        self.groups = Vec::new().into_iter();
+        self.opened = usize::MAX;
         if let TableProblem::Value { row, .. } = &mut problem {
             *row += self.rows_before;
         }
-        self.malformed(problem)
-    }
-
-    fn malformed(&self, problem: TableProblem) -> NativeReadError {
-        let path = self.path.clone();
-        NativeReadError::Table { path, problem }
+        self.table.malformed(problem)
     }
 }
 
@@ -123,7 +192,6 @@ impl<C: Columns> Batches<C> {
 pub struct Table<R: Columns> {
     batches: Batches<R>,
     row_in_batch: usize,
-    pub rows: u64,
     pub bytes_behind: u64,
     processes: Processes,
 }
@@ -137,14 +205,18 @@ impl<R: Columns> fmt::Debug for Table<R> {
 impl<R: Rows> Table<R> {
     /// Opens the table, after verifying its sum if it has one.
     pub fn open(path: PathBuf, sum: Option<(TableSum, Behind)>) -> Result<Self, NativeReadError> {
-        let (file, footer, bytes_behind) = open(&path, sum)?;
+        let (table, bytes_behind) = OpenTable::open(path, sum)?;
         Ok(Self {
-            rows: u64::try_from(footer.file_metadata().num_rows()).unwrap_or(0),
-            batches: Batches::new(path, file, &footer, ()),
+            batches: Batches::new(table, ()),
             row_in_batch: 0,
             bytes_behind,
             processes: Processes::default(),
         })
+    }
+
+    /// The table itself.
+    pub const fn table(&self) -> &OpenTable {
+        &self.batches.table
     }
 
     pub fn next(&mut self) -> Result<Option<R::Row>, NativeReadError> {
@@ -173,53 +245,9 @@ impl<R: Rows> Table<R> {
     pub fn wrong(&self, column: &'static str, problem: String) -> NativeReadError {
         let row = u64::try_from(self.row_in_batch).unwrap_or(u64::MAX) + self.batches.rows_before;
         let row = row.saturating_sub(1);
-        self.batches
+        self.table()
             .malformed(TableProblem::Value { row, column, problem })
     }
-}
-
-/// Opens a table, after verifying its sum if it has one; also returns its footer and the number of bytes behind it.
-pub fn open(
-    path: &Path,
-    sum: Option<(TableSum, Behind)>,
-) -> Result<(File, ParquetMetaData, u64), NativeReadError> {
-    let file = File::open(path).map_err(|source| unreadable(path, source))?;
-    let bytes_behind = match sum {
-        Some((sum, behind)) => verify(path, &file, sum, behind)?,
-        None => 0,
-    };
-    let footer = footer_of(path, &file, sum.map(|(sum, _)| sum.bytes))?;
-    Ok((file, footer, bytes_behind))
-}
-
-/// Opens a table that is the first `bytes` of its file, or all of it; also returns its footer.
-pub fn open_first(path: &Path, bytes: Option<u64>) -> Result<(File, ParquetMetaData), NativeReadError> {
-    let file = File::open(path).map_err(|source| unreadable(path, source))?;
-    let footer = footer_of(path, &file, bytes)?;
-    Ok((file, footer))
-}
-
-fn unreadable(path: &Path, source: io::Error) -> NativeReadError {
-    NativeReadError::Io {
-        path: path.to_owned(),
-        source,
-    }
-}
-
-fn footer_of(path: &Path, file: &File, bytes: Option<u64>) -> Result<ParquetMetaData, NativeReadError> {
-    let bytes = match bytes {
-        Some(bytes) => bytes,
-        None => file.metadata().map_err(|source| unreadable(path, source))?.len(),
-    };
-    let footer = contained(|| {
-        let footer = footer(file, bytes)?;
-        check_columns(bytes, &footer)?;
-        Ok(footer)
-    });
-    footer.map_err(|problem| NativeReadError::Table {
-        path: path.to_owned(),
-        problem,
-    })
 }
 
 /// Runs a step of the decoder, and reports a panic in it as an error.
@@ -229,8 +257,9 @@ pub fn contained<T>(step: impl FnOnce() -> Result<T, TableProblem>) -> Result<T,
         .unwrap_or_else(|_| Err(ParquetError::General(panicked.to_owned()).into()))
 }
 
-/// Decodes the footer of a table that is the first `bytes` of its file.
-fn footer(file: &File, bytes: u64) -> Result<ParquetMetaData, ParquetError> {
+/// Decodes the footer of a table.
+fn footer(file: &TableFile) -> Result<ParquetMetaData, ParquetError> {
+    let bytes = file.len();
     let short = || ParquetError::EOF(format!("a table of {bytes} bytes has no footer"));
     let mut tail = [0; 8];
     let tail_at = bytes.checked_sub(8).ok_or_else(short)?;
@@ -259,11 +288,19 @@ fn check_columns(bytes: u64, metadata: &ParquetMetaData) -> Result<(), ParquetEr
                 && column.data_page_offset() >= start
                 && column.compressed_size() >= 0
                 && end.is_some_and(|end| end <= table_bytes);
+            let path = column.column_path();
             if !is_inside {
                 return Err(ParquetError::General(format!(
-                    "column {} is said to have {} bytes at {start} of a table of {table_bytes}",
-                    column.column_path(),
+                    "column {path} is said to have {} bytes at {start} of a table of {table_bytes}",
                     column.compressed_size()
+                )));
+            }
+            let has_lists = column.column_descr().max_rep_level() > 0;
+            if !has_lists && column.num_values() != group.num_rows() {
+                return Err(ParquetError::General(format!(
+                    "column {path} is said to have {} values in a row group of {} rows",
+                    column.num_values(),
+                    group.num_rows()
                 )));
             }
         }

@@ -1,11 +1,10 @@
 //! Columns read by themselves have the values that the decoder's own reader of rows finds.
 
 use std::fs::File;
-use std::path::Path;
 
 use formats::native::columns::{EVENT_COLUMNS, REQUEST_COLUMNS, RUN_COLUMNS};
 use formats::native::schema::{Column, ColumnKind};
-use formats::native::{Bits, ColumnValues, NativeReadError, TableScan};
+use formats::native::{Bits, ColumnValues, NativeReadError, NativeReader, OpenTable};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 
@@ -20,11 +19,11 @@ pub const TABLES: [(&str, &[Column]); 3] = [
 
 /// All values of these columns, row by row, read in batches of at most `rows_max`.
 pub fn scanned(
-    table: &Path,
+    table: &OpenTable,
     columns: &[Column],
     rows_max: usize,
 ) -> Result<Vec<Vec<Option<Field>>>, NativeReadError> {
-    let mut scan = TableScan::open(table.to_owned(), None, columns.to_vec())?;
+    let mut scan = table.scan(columns.to_vec());
     let mut rows: Vec<Vec<_>> = Vec::new();
     while let Some((count, columns)) = scan.next(rows_max)? {
         assert!(count <= rows_max);
@@ -65,22 +64,18 @@ fn columns_are_those_of_the_decoders_rows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.trace");
     write(&sample(9_000), &path);
-    for (table, columns) in TABLES {
-        let table = path.join(table);
-        let reader = SerializedFileReader::new(File::open(&table).unwrap()).unwrap();
+    let open = NativeReader::open(&path).unwrap().tables();
+    for ((name, columns), table) in TABLES.into_iter().zip(open) {
+        let reader = SerializedFileReader::new(File::open(path.join(name)).unwrap()).unwrap();
         let rows = reader.get_row_iter(None).unwrap().map(|row| {
             let fields = row.unwrap().into_columns().into_iter();
             let known = |(_, field): (String, Field)| (field != Field::Null).then_some(field);
             fields.map(known).collect::<Vec<_>>()
         });
         let rows: Vec<_> = rows.collect();
-        assert!(rows.len() >= 9_000 || table.ends_with("events.parquet"));
+        assert!(rows.len() >= 9_000 || name == "events.parquet");
         for rows_max in [7, 8192, usize::MAX] {
-            assert!(
-                scanned(&table, columns, rows_max).unwrap() == rows,
-                "{}",
-                table.display()
-            );
+            assert!(scanned(&table, columns, rows_max).unwrap() == rows, "{name}");
         }
         // Some, in another order.
         let some: Vec<_> = columns.iter().rev().step_by(3).copied().collect();
@@ -110,10 +105,30 @@ fn a_column_of_another_type_is_named() {
         kind: ColumnKind::Text,
         ..REQUEST_COLUMNS[1]
     };
-    let error = scanned(&path.join("requests.parquet"), &[as_text], 100).unwrap_err();
+    let [requests, ..] = NativeReader::open(&path).unwrap().tables();
+    let error = scanned(&requests, &[as_text], 100).unwrap_err();
     let text = error.to_string();
     assert!(
         text.ends_with("requests.parquet: expected a column id of type text, found INT64"),
         "{text}"
     );
+}
+
+#[test]
+fn readers_of_one_open_table_do_not_disturb_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.trace");
+    write(&sample(9_000), &path);
+    let [requests, ..] = NativeReader::open(&path).unwrap().tables();
+    let expected = scanned(&requests, &REQUEST_COLUMNS, 8192).unwrap();
+    std::thread::scope(|scope| {
+        for rows_max in [500, 1000, 2000, 4000] {
+            let (requests, expected) = (&requests, &expected);
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    assert!(scanned(requests, &REQUEST_COLUMNS, rows_max).unwrap() == *expected);
+                }
+            });
+        }
+    });
 }

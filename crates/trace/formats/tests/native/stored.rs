@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use formats::native::NativeReader;
+use formats::native::{NativeReadError, NativeReader};
 use formats::read_all;
 use parquet::column::writer::ColumnWriter;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataBuilder, ParquetMetaDataReader};
@@ -154,12 +154,19 @@ fn error_of(path: &Path) -> String {
     }
 }
 
-/// Adds a footer that claims this many rows for each row group.
-fn claim_rows(table: &Path, rows: i64) {
+/// Adds a footer that claims this many rows for each row group, and as many values of its columns if `of_columns`.
+fn claim_rows(table: &Path, rows: i64, of_columns: bool) {
     let footer = footer(table);
     let claims = |group: &RowGroupMetaData| {
+        let columns = group.columns().iter().map(|column| match of_columns {
+            true => {
+                let column = column.clone().into_builder().set_num_values(rows);
+                column.build().unwrap()
+            }
+            false => column.clone(),
+        });
         let group = group.clone().into_builder().set_num_rows(rows);
-        group.build().unwrap()
+        group.set_column_metadata(columns.collect()).build().unwrap()
     };
     let footer = ParquetMetaDataBuilder::new(footer.file_metadata().clone())
         .set_row_groups(footer.row_groups().iter().map(claims).collect())
@@ -172,12 +179,45 @@ fn claim_rows(table: &Path, rows: i64) {
 #[test]
 fn a_footer_that_claims_more_rows_than_there_are_is_an_error_with_the_column() {
     let (_folder, path) = without_sums();
-    claim_rows(&path.join("runs.parquet"), i64::MAX / 8);
+    claim_rows(&path.join("runs.parquet"), i64::MAX / 8, false);
+    let error = error_of(&path);
+    assert!(
+        error.contains("\" is said to have 4 values in a row group of 1152921504606846975 rows"),
+        "{error}"
+    );
+
+    let (_folder, path) = without_sums();
+    claim_rows(&path.join("runs.parquet"), i64::MAX / 8, true);
     let error = error_of(&path);
     assert!(
         error.ends_with(
             "runs.parquet: cannot read the table: Parquet error: column request_id: expected 4096 more values, found 4"
         ),
+        "{error}"
+    );
+}
+
+/// Otherwise counting them would not end.
+#[test]
+fn rows_are_counted_by_decoding_a_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.trace");
+    write(&sample(5_000), &path);
+    super::damage::without_sums(&path);
+    let count = |path: &Path| {
+        let [requests, ..] = NativeReader::open(path).unwrap().tables();
+        let mut scan = requests.scan(Vec::new());
+        let mut rows = 0;
+        for _ in 0..100 {
+            rows += scan.next(1000)?.map_or(0, |(rows, _)| rows);
+        }
+        Ok::<_, NativeReadError>(rows)
+    };
+    assert_eq!(count(&path).unwrap(), 5_000);
+    claim_rows(&path.join("requests.parquet"), i64::MAX / 8, true);
+    let error = count(&path).unwrap_err().to_string();
+    assert!(
+        error.ends_with("column trace_id: expected 1000 more values, found 0"),
         "{error}"
     );
 }
