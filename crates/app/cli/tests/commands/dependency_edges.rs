@@ -162,7 +162,8 @@ const EXTERNAL_OWNERS: &[(&str, &[&str])] = &[
     ("hkdf", &["ubifs"]),
     // In `trace`, for its hostile programs only.
     ("io-uring", &["bench", "fuse", "trace"]),
-    ("parquet", &["formats"]),
+    // In `analysis`, for its tests only: they write tables as another tool would.
+    ("parquet", &["analysis", "formats"]),
     ("pyo3", &["python"]),
     ("libbpf-rs", &["trace"]),
     ("axum", &["ui"]),

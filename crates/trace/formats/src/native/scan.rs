@@ -88,7 +88,7 @@ impl TableScan {
     /// If it can't be decoded, or a column is missing or has another type.
     pub fn next(&mut self, rows_max: usize) -> Result<Option<(usize, Vec<ColumnValues>)>, NativeReadError> {
         let rows = self.0.advance(rows_max)?;
-        let columns = self.0.columns_mut().filter(|_| rows > 0);
+        let columns = self.0.columns().filter(|_| rows > 0);
         Ok(columns.map(|columns| (rows, mem::take(&mut columns.values))))
     }
 }

@@ -168,12 +168,7 @@ impl<C: Columns> Batches<C> {
     }
 
     /// The columns of the current batch.
-    pub const fn columns(&self) -> Option<&C> {
-        self.group.as_ref()
-    }
-
-    /// The columns of the current batch.
-    pub const fn columns_mut(&mut self) -> Option<&mut C> {
+    pub const fn columns(&mut self) -> Option<&mut C> {
         self.group.as_mut()
     }
 
