@@ -19,7 +19,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 pub const KEEPER: &str = "tidegate-lab-keeper";
 
 /// `$1` is the folder to remove, the rest the command. A line on the pipe, or its end, kills the command. The line
-/// `remove`, or the end of the pipe, removes the folder, in a shell that may outlive this one.
+/// `remove`, or the end of the pipe, removes the folder, in a shell that may outlive this one. `rm` has the name of the
+/// shell among its arguments, which is no file there: who ends the processes of a study must know it too.
 const SCRIPT: &str = r#"
 folder=$1
 shift
@@ -31,7 +32,7 @@ watcher=$!
 wait $kept
 code=$?
 kill $watcher 2>/dev/null
-{ while read -r word <&4 && [ "$word" != remove ]; do :; done; rm -rf "$folder"; } &
+{ while read -r word <&4 && [ "$word" != remove ]; do :; done; cd "$folder" && rm -rf -- "$0" "$folder"; } &
 exit $code
 "#;
 
@@ -153,4 +154,54 @@ fn shell(command: &Command, log: &Path, folder: &Path) -> io::Result<Command> {
         .stdout(log.try_clone()?)
         .stderr(log);
     Ok(shell)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// The arguments of the processes of a group.
+    fn arguments(group: u32) -> Vec<Vec<u8>> {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let of_group = processes.filter(|process| {
+            let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' '));
+            fields.and_then(|mut fields| fields.nth(2)) == Some(&group.to_string())
+        });
+        let arguments = of_group.map(|process| fs::read(process.path().join("cmdline")).unwrap_or_default());
+        arguments.filter(|arguments| !arguments.is_empty()).collect()
+    }
+
+    #[test]
+    fn whatever_removes_the_folder_is_known_by_the_name_of_the_keeper() {
+        let place = tempfile::tempdir().unwrap();
+        let own = place.path().join("own");
+        fs::create_dir(&own).unwrap();
+        for number in 0..20_000 {
+            fs::write(own.join(number.to_string()), "").unwrap();
+        }
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        let kept = Kept::start(&command, &place.path().join("log"), &own).unwrap();
+        let group = kept.shell.as_ref().unwrap().id();
+        let removal = std::thread::spawn(move || drop(kept));
+        let mut removing = 0;
+        while !removal.is_finished() {
+            for arguments in arguments(group) {
+                let mut words = arguments.split(|byte| *byte == 0);
+                let is_kept = words.clone().next() == Some(b"sleep");
+                assert!(
+                    is_kept || words.any(|word| word == KEEPER.as_bytes()),
+                    "{}",
+                    String::from_utf8_lossy(&arguments)
+                );
+                removing += usize::from(arguments.starts_with(b"rm"));
+            }
+        }
+        removal.join().unwrap();
+        assert!(!own.exists());
+        assert!(removing > 0, "the removal was over too soon to be seen");
+    }
 }
