@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use buffer::Flusher;
 use clap::{Args, Parser, Subcommand};
-use fuse::{Coherence, Opens, Switch};
+use fuse::{Coherence, Opens, POLL_MAX, Switch};
 use programs::command_line::{Deferred, one_of};
 use programs::terminal::WidthArguments;
 use programs::ui_arguments::UiArguments;
@@ -165,6 +165,10 @@ pub struct MountArguments {
     /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Transport")]
     pub threads: Option<u16>,
+    /// Let a worker look for the next request for this long before it sleeps, while requests come quickly; at most 1ms, 0: never
+    /// [default: 20us, 0 on a single processor]
+    #[arg(long, value_name = "DURATION", value_parser = parse_poll, help_heading = "Transport")]
+    pub poll: Option<Duration>,
     /// Keep names, attributes and listings in the kernel until the source changes (watch), for a limited time (timeout), or
     /// watch where the host reports changes (auto) [default: timeout]
     #[arg(long, value_name = "auto|watch|timeout", hide_possible_values = true, value_parser = one_of::<Coherence>(COHERENCE), help_heading = "Transport")]
@@ -317,6 +321,17 @@ pub fn parse_io_unit(text: &str) -> Result<IoUnit, String> {
     u32::try_from(bytes)
         .map(IoUnit::Bytes)
         .map_err(|error| error.to_string())
+}
+
+/// Parses the longest time of polling for a request.
+pub fn parse_poll(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    if duration > POLL_MAX {
+        return Err(format!(
+            "`{text}` is more than {POLL_MAX:?}; write for example 20us, or 0 for no polling"
+        ));
+    }
+    Ok(duration)
 }
 
 /// Parses the threshold of a stream: `off`, or a size.

@@ -11,7 +11,9 @@ use buffer::{BufferConfig, Flusher};
 use fuse::{Coherence, MountConfig, Opens, Switch};
 use results::words::nearest;
 
-use crate::arguments::{IoUnit, MountArguments, StreamAfter, parse_io_unit, parse_stream_after, parse_umask};
+use crate::arguments::{
+    IoUnit, MountArguments, StreamAfter, parse_io_unit, parse_poll, parse_stream_after, parse_umask,
+};
 use crate::inspect::{FOLDERS, not_understood};
 use crate::mount_table::resolve_without_entering;
 use crate::quantity::{parse_bytes, parse_duration};
@@ -61,7 +63,7 @@ const STREAM_AFTER_BYTES: u64 = 8 << 20;
 const DEFAULT_COHERENCE: Coherence = Coherence::Timeout;
 
 /// Keys that take a value.
-const VALUE_KEYS: [&str; 20] = [
+const VALUE_KEYS: [&str; 21] = [
     "io_unit",
     "buffer",
     "entry",
@@ -74,6 +76,7 @@ const VALUE_KEYS: [&str; 20] = [
     "direct_io",
     "open",
     "threads",
+    "poll",
     "uid",
     "gid",
     "umask",
@@ -137,6 +140,7 @@ struct Settings {
     direct_io: Option<Switch>,
     open: Option<Opens>,
     threads: Option<u16>,
+    poll: Option<Duration>,
     coherence: Option<Coherence>,
     attr_timeout: Option<Duration>,
     entry_timeout: Option<Duration>,
@@ -274,6 +278,7 @@ impl Settings {
                 Ok(threads @ 1..=256) => self.threads = Some(threads),
                 _ => return Err(format!("`{value}` is no number from 1 to 256")),
             },
+            "poll" => self.poll = Some(parse_poll(value)?),
             "uid" => self.ids.uid = Some(number()?),
             "gid" => self.ids.gid = Some(number()?),
             "umask" => self.ids.umask = Some(parse_umask(value)?),
@@ -319,6 +324,7 @@ impl Settings {
         self.direct_io = flags.direct_io.or(self.direct_io);
         self.open = flags.open.or(self.open);
         self.threads = flags.threads.or(self.threads);
+        self.poll = flags.poll.or(self.poll);
         self.coherence = flags.coherence.or(self.coherence);
         self.attr_timeout = flags.attr_timeout.or(self.attr_timeout);
         self.entry_timeout = flags.entry_timeout.or(self.entry_timeout);
@@ -363,6 +369,7 @@ impl Settings {
             uring: self.uring.unwrap_or_default(),
             direct_io: self.direct_io.unwrap_or_default(),
             threads: self.threads,
+            poll: self.poll,
             read_only: self.read_only,
             allow_other: self.allow_other,
             posix_acl: !self.ids.maps(),
@@ -472,7 +479,7 @@ mod tests {
     fn every_key_sets_what_it_names() {
         let plan = plan(
             "io_unit=512k,buffer=4m,entry=1m,flush_interval=20ms,flusher=inline,writeback=off,passthrough=on,\
-             uring=off,direct_io=on,open=kernel,threads=3,ro,allow_other,uid=1,gid=2,umask=027,attr_timeout=2s,\
+             uring=off,direct_io=on,open=kernel,threads=3,poll=7us,ro,allow_other,uid=1,gid=2,umask=027,attr_timeout=2s,\
              coherence=watch,entry_timeout=0,fsname=a\\,b,subtype=x,nosuid",
         )
         .unwrap();
@@ -485,6 +492,7 @@ mod tests {
             uring: Switch::Off,
             direct_io: Switch::On,
             threads: Some(3),
+            poll: Some(Duration::from_micros(7)),
             read_only: true,
             allow_other: true,
             posix_acl: false,
@@ -580,6 +588,7 @@ mod tests {
             "coherence" | "writeback" | "passthrough" | "uring" | "direct_io" => "auto",
             "open" => "daemon",
             "io_unit" | "entry" => "4k",
+            "poll" => "0",
             _ => "7",
         };
         for key in known_keys().filter(|key| *key != "buffer") {

@@ -33,8 +33,8 @@ impl Configuration {
 /// Label of the baseline.
 pub const NATIVE: &str = "native";
 
-/// FUSE as in the paper, without newer kernel features.
-const PAPERS_KERNEL: &[&str] = &["--writeback", "off", "--passthrough", "off", "--uring", "off"];
+/// FUSE as in the paper, without newer kernel features, and with workers that sleep.
+const PAPERS_KERNEL: &[&str] = &["--writeback=off", "--passthrough=off", "--uring=off", "--poll=0"];
 
 /// Plain FUSE: data goes through the page cache above it.
 const CACHED: &[&str] = &["--direct-io", "off"];

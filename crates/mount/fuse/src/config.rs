@@ -115,6 +115,9 @@ pub struct MountConfig {
     pub direct_io: Switch,
     /// Worker threads; `None` chooses by the number of processors.
     pub threads: Option<u16>,
+    /// Longest time that a worker polls `/dev/fuse` for a request before it sleeps, at most [`crate::POLL_MAX`]; zero: it
+    /// sleeps at once. `None`: 20 us where a second processor can send requests meanwhile.
+    pub poll: Option<Duration>,
     /// Read-only mount.
     pub read_only: bool,
     /// Other users may access the mount.
@@ -195,6 +198,8 @@ pub struct Negotiated {
     pub directory_handles_are_optional: bool,
     /// Worker threads.
     pub threads: u16,
+    /// Longest polling for a request, nanoseconds; 0: workers sleep at once.
+    pub poll_ns: u64,
     /// Features requested with `auto` that are not in use, each with the reason.
     pub not_granted: Vec<String>,
 }

@@ -92,6 +92,8 @@ impl Counters {
             read_bytes: self.read_bytes.load(Relaxed),
             written_bytes: self.written_bytes.load(Relaxed),
             descriptor_shortages: self.descriptor_shortages.load(Relaxed),
+            polls_found: 0,
+            polls_missed: 0,
             names_invalidated: 0,
             inodes_invalidated: 0,
             everything_invalidated: 0,

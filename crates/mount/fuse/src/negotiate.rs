@@ -1,11 +1,14 @@
 //! The INIT exchange: features requested from the kernel, and the result.
 
+use std::time::Duration;
+
 use zerocopy::FromBytes;
 
 use crate::abi::{InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, init};
 use crate::config::{Coherence, DirectIo, MountConfig, MountError, Negotiated, Opens, Switch, Transport};
 use crate::mount;
 use crate::mount_sync::MountSync;
+use crate::poll;
 
 /// Page size, the unit of `max_pages`.
 pub const PAGE_BYTES: u32 = 4096;
@@ -178,6 +181,12 @@ pub fn answer(
         .threads
         .unwrap_or_else(|| surroundings.processors.clamp(2, 8))
         .max(1);
+    let poll = match config.poll {
+        _ if uring => Duration::ZERO,
+        Some(limit) => limit.min(poll::LIMIT_MAX),
+        None if surroundings.processors > 1 => poll::LIMIT,
+        None => Duration::ZERO,
+    };
     let readahead_bytes_max = READAHEAD_BYTES
         .min(asked.max_readahead)
         .max(u32::from(pages) * PAGE_BYTES);
@@ -212,6 +221,7 @@ pub fn answer(
         opens: config.opens,
         directory_handles_are_optional: offered & init::NO_OPENDIR_SUPPORT != 0,
         threads,
+        poll_ns: u64::try_from(poll.as_nanos()).expect("it is at most a millisecond"),
         not_granted,
     };
     Ok((out, negotiated))
@@ -275,6 +285,7 @@ mod tests {
             uring: Switch::Auto,
             direct_io: Switch::Auto,
             threads: None,
+            poll: None,
             read_only: false,
             allow_other: false,
             posix_acl: true,

@@ -25,6 +25,7 @@ use crate::inode_states::InodeStates;
 use crate::mount::Place;
 use crate::negotiate::{self, Surroundings};
 use crate::notify::{self, Notifier};
+use crate::poll::Poller;
 use crate::reply::Trust;
 use crate::uring::{self, RingChannel};
 use crate::worker::{Life, Serve, Shared, Worker};
@@ -102,12 +103,19 @@ impl Session {
         file_system.mounted_as(place.device());
         let (caching, reports) = caching(&*file_system, config, &device, place.device(), &mut negotiated)?;
         let negotiated = Arc::new(negotiated);
+        let limit = Duration::from_nanos(negotiated.poll_ns);
+        // Without a further descriptor, which old kernels do not grant, workers sleep at once.
+        let poller = match limit {
+            Duration::ZERO => None,
+            limit => Poller::new(&device, limit).ok().map(Arc::new),
+        };
         let dispatcher = Self::dispatcher(
             file_system,
             config,
             &device,
             &negotiated,
             caching,
+            poller.clone(),
             (document, errors),
         );
         let shared = Arc::new(Shared::default());
@@ -120,7 +128,7 @@ impl Session {
             threads: Vec::new(),
             reports,
         };
-        session.start()?;
+        session.start(poller.as_ref())?;
         up.armed = false;
         resident::drop_start_up_pages();
         Ok(session)
@@ -132,6 +140,7 @@ impl Session {
         device: &Arc<OwnedFd>,
         negotiated: &Arc<Negotiated>,
         caching: Arc<Caching>,
+        poller: Option<Arc<Poller>>,
         (document, errors): (StatsDocument, ErrorListener),
     ) -> Arc<Dispatcher> {
         Arc::new_cyclic(|weak: &Weak<Dispatcher>| {
@@ -167,6 +176,9 @@ impl Session {
                     }
                     let mut counted = dispatcher.counters.snapshot();
                     dispatcher.caching.told.add_to(&mut counted);
+                    if let Some(poller) = &poller {
+                        (counted.polls_found, counted.polls_missed) = poller.counts();
+                    }
                     document(&counted, &granted)
                 }),
                 in_flight: AtomicUsize::new(0),
@@ -174,7 +186,7 @@ impl Session {
         })
     }
 
-    fn start(&mut self) -> Result<(), MountError> {
+    fn start(&mut self, poller: Option<&Arc<Poller>>) -> Result<(), MountError> {
         let failed = |source| MountError::Protocol {
             doing: "starting the workers",
             source,
@@ -190,7 +202,7 @@ impl Session {
                 0 => self.device.clone(),
                 _ => mount::clone_device(&self.device).map_or_else(|_| self.device.clone(), Arc::new),
             };
-            let channel = Channel::new(own, data_bytes).map_err(failed)?;
+            let channel = Channel::new(own, poller.cloned(), data_bytes).map_err(failed)?;
             self.add_worker(format!("fuse-{number}"), Box::new(channel))
                 .map_err(failed)?;
         }

@@ -37,6 +37,10 @@ pub struct SessionStats {
     pub written_bytes: u64,
     /// Requests that failed because the daemon had run out of descriptors.
     pub descriptor_shortages: u64,
+    /// Requests found by polling for them.
+    pub polls_found: u64,
+    /// Times that polling found no request.
+    pub polls_missed: u64,
     /// Cached names invalidated, as they changed behind the mount.
     pub names_invalidated: u64,
     /// Inodes invalidated, as they changed behind the mount.

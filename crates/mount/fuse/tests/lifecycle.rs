@@ -28,6 +28,10 @@ struct Served {
 impl Served {
     /// `None`, with a reason printed, if this process can't mount.
     fn start(threads: u16, writeback: Switch, uring: Switch) -> Option<Self> {
+        Self::start_polling(threads, writeback, uring, None)
+    }
+
+    fn start_polling(threads: u16, writeback: Switch, uring: Switch, poll: Option<Duration>) -> Option<Self> {
         if !testkit::needs(&[testkit::Need::Root, testkit::Need::FUSE]) {
             return None;
         }
@@ -43,6 +47,7 @@ impl Served {
             uring,
             direct_io: Switch::Auto,
             threads: Some(threads),
+            poll,
             read_only: false,
             allow_other: false,
             posix_acl: true,
@@ -133,6 +138,51 @@ fn a_panic_answers_its_request_and_ends_the_mount_with_an_error() {
     let error = served.ended().unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
     assert!(!is_mounted(served.folder.path()));
+}
+
+/// The kernel takes the answer only from the descriptor that the request was read from.
+#[test]
+fn a_panic_answers_a_request_that_was_found_by_polling() {
+    let Some(served) = Served::start_polling(1, Switch::Off, Switch::Off, Some(fuse::POLL_MAX)) else {
+        return;
+    };
+    // Enough of them, so quickly, that the worker polls.
+    for _ in 0..1000 {
+        fs::metadata(served.path("missing")).unwrap_err();
+    }
+    panic_once(&served);
+    let error = served.ended().unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+}
+
+/// In a run of quick requests one worker serves all, and the others wait until it does not return.
+#[test]
+fn a_request_that_never_returns_holds_up_no_other_in_a_run_that_one_worker_serves() {
+    let Some(served) = Served::start_polling(4, Switch::Off, Switch::Off, Some(fuse::POLL_MAX)) else {
+        return;
+    };
+    let look = |count: u32| {
+        let path = served.path("missing");
+        within_limit(move || (0..count).for_each(|_| drop(fs::metadata(&path).unwrap_err())))
+    };
+    for _ in 0..3 {
+        look(2000);
+        let (release, released) = channel::<()>();
+        let (stuck, is_stuck) = channel();
+        served.faults.after_lookup(move || {
+            stuck.send(()).unwrap();
+            let _ = released.recv();
+        });
+        let path = served.path("stuck");
+        let stuck_call = std::thread::spawn(move || fs::metadata(path));
+        is_stuck.recv_timeout(LIMIT).unwrap();
+        let begun = std::time::Instant::now();
+        look(100);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        drop(release);
+        stuck_call.join().unwrap().unwrap_err();
+    }
 }
 
 /// The kernel keeps the data of a write that failed, and every open says that what it keeps is valid.

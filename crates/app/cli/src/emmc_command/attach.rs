@@ -351,6 +351,8 @@ fn mount_config(tags: u32) -> MountConfig {
         uring: Switch::Off,
         direct_io: Switch::On,
         threads: Some(threads),
+        // The model's threads poll for their times themselves.
+        poll: Some(Duration::ZERO),
         read_only: false,
         allow_other: false,
         posix_acl: false,

@@ -50,7 +50,7 @@ pub struct TuneArguments {
     /// Tune mount options only, for this folder; without root
     #[arg(long, value_name = "DIRECTORY")]
     pub folder: Option<PathBuf>,
-    /// Vary these axes: fs, scheduler, mount-options, unit, buffer, stream-after, writeback, passthrough, uring, threads
+    /// Vary these axes: fs, scheduler, mount-options, unit, buffer, stream-after, writeback, passthrough, uring, poll, threads
     /// [default: fs,scheduler,unit,buffer; in a folder unit,buffer,writeback]
     #[arg(long, value_name = "AXIS", value_delimiter = ',')]
     pub axes: Vec<String>,

@@ -20,7 +20,7 @@ use super::mount_writable::{self, Writable};
 use super::salvage;
 use super::source::{Devices, SourceArguments, open_file_system};
 use crate::Finding as Outcome;
-use crate::arguments::MountArguments;
+use crate::arguments::{MountArguments, parse_poll};
 use crate::background::{self, Report};
 use crate::daemon::{self, Served};
 use crate::mount_options::{MountPlan, all_options};
@@ -53,7 +53,7 @@ const OF_FOLDERS: [&str; 10] = [
     after_help = "The mount is read-only unless rw is among the -o keys. Modes and owners in the image apply to \
                   all users; the mount of an ordinary user is private and shows everything. `tidegate unmount \
                   MOUNTPOINT` commits all data and ends it. Nobody else can use a chip that is mounted rw.\n\
-                  -o keys: ro, rw, allow_other, over, index_cache=SIZE, read_ahead=SIZE, threads=N, \
+                  -o keys: ro, rw, allow_other, over, index_cache=SIZE, read_ahead=SIZE, threads=N, poll=DURATION, \
                   uring=auto|on|off, io_unit=SIZE, writeback=auto|on|off, direct_io=auto|on|off (both with rw), \
                   attr_timeout=DURATION, entry_timeout=DURATION, fsname=NAME, subtype=NAME, suid, nosuid, dev, \
                   nodev, exec, noexec, noatime, nosymfollow; fstab words are ignored. A flag wins over an -o key."
@@ -101,6 +101,10 @@ pub struct UbifsMountArguments {
     /// Number of worker threads, 1 to 256 [default: by the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Mount")]
     pub threads: Option<u16>,
+    /// Let a worker look for the next request for this long before it sleeps, while requests come quickly; at most 1ms, 0: never
+    /// [default: 20us, 0 on a single processor]
+    #[arg(long, value_name = "DURATION", value_parser = parse_poll, help_heading = "Mount")]
+    pub poll: Option<Duration>,
     /// Use io_uring for requests: auto, on or off; needs Linux 6.14 and the fuse module's enable_uring [default: auto]
     #[arg(long, value_name = "auto|on|off", help_heading = "Mount")]
     pub uring: Option<Switch>,
@@ -394,6 +398,7 @@ impl Plan {
             passthrough: Some(Switch::Off),
             uring: arguments.uring,
             threads: arguments.threads,
+            poll: arguments.poll,
             attr_timeout: arguments.attr_timeout,
             entry_timeout: arguments.entry_timeout,
             allow_other: arguments.allow_other,

@@ -158,6 +158,7 @@ fn daemon_that_waits() {
         uring: Switch::Off,
         direct_io: Switch::Off,
         threads: Some(2),
+        poll: None,
         read_only: false,
         allow_other: false,
         posix_acl: false,

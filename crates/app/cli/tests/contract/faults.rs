@@ -54,6 +54,7 @@ impl FaultySource {
             uring: Switch::Off,
             direct_io: Switch::On,
             threads: Some(2),
+            poll: None,
             read_only: false,
             allow_other: true,
             posix_acl: true,

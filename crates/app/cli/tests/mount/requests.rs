@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::harness::{Mounted, tidegate};
 use crate::passthrough::bytes_served;
@@ -172,4 +173,39 @@ fn stores_through_a_mapping_of_a_new_file_show_in_its_times_at_once() {
     }
     assert!(script.wait().unwrap().success());
     assert_eq!(steps, 18);
+}
+
+/// Requests that `tidegate stats` tells were found by polling, and times that none was.
+fn polls(mounted: &Mounted) -> (u64, u64) {
+    let session = mounted.stats()["session"].clone();
+    let of = |name: &str| session[name].as_u64().unwrap();
+    (of("polls_found"), of("polls_missed"))
+}
+
+#[test]
+fn requests_that_follow_one_another_quickly_are_found_by_polling_and_others_are_not() {
+    const REQUESTS: u64 = 2000;
+    let look = |mounted: &Mounted, pause: Duration| {
+        for _ in 0..REQUESTS / if pause.is_zero() { 1 } else { 20 } {
+            fs::metadata(mounted.mountpoint().join("missing")).unwrap_err();
+            std::thread::sleep(pause);
+        }
+    };
+    // Far longer than a program takes between two requests, even on a busy machine.
+    let Some(mounted) = Mounted::start(&["--poll", "1ms", "--entry-timeout", "0", "--uring", "off"]) else {
+        return;
+    };
+    look(&mounted, Duration::ZERO);
+    let (found, _) = polls(&mounted);
+    // On a busy machine the poller yields to other programs.
+    assert!(found > REQUESTS / 20, "{found} of {REQUESTS}");
+    // A hundred requests at intervals in which polling finds none: it ends after a few.
+    let (_, before) = polls(&mounted);
+    look(&mounted, Duration::from_millis(5));
+    let missed = polls(&mounted).1 - before;
+    assert!(missed <= 20, "{missed} polls found none");
+    drop(mounted);
+    let mounted = Mounted::start(&["--poll", "0", "--entry-timeout", "0", "--uring", "off"]).unwrap();
+    look(&mounted, Duration::ZERO);
+    assert_eq!(polls(&mounted), (0, 0));
 }

@@ -22,7 +22,7 @@ struct Axis {
 /// Lost by a kill of the daemon.
 const LOST_BY_KILL: &str = "data that was written and not synced is lost if the daemon is killed";
 
-const AXES: [Axis; 10] = [
+const AXES: [Axis; 11] = [
     Axis {
         name: "fs",
         key: "fs",
@@ -83,6 +83,13 @@ const AXES: [Axis; 10] = [
         name: "uring",
         key: "mount.uring",
         values: &["auto", "off"],
+        needs_device: false,
+        unsafe_values: &[],
+    },
+    Axis {
+        name: "poll",
+        key: "mount.poll",
+        values: &["20us", "0"],
         needs_device: false,
         unsafe_values: &[],
     },

@@ -1,0 +1,336 @@
+//! Polling of `/dev/fuse`: the worker that has answered looks for the next request for a moment before it sleeps.
+//!
+//! Waking a sleeping worker costs as much as a small request itself: 5 to 7 us on a halted virtual processor. Polling
+//! spares it where small requests follow one another quickly, and nowhere else:
+//!
+//! - it takes place only while most requests of late came within the limit and were served quickly ([`Pace`]), so that an
+//!   idle mount takes no processor time, and a slow stream of requests no more than without;
+//! - one worker at a time polls, and yields its processor to every other program in each step;
+//! - workers that sleep at the device are woken for each request, also for those that polling finds. So in a run of quick
+//!   requests for names and attributes one worker serves all, and the others wait elsewhere: [`Poller::await_turn`].
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::abi::opcode;
+use crate::mount::clone_device;
+
+/// Longest polling for one request, if the mount names none.
+pub const LIMIT: Duration = Duration::from_micros(20);
+/// Highest limit of a mount: beyond it, sleeping costs less than it saves.
+pub const LIMIT_MAX: Duration = Duration::from_millis(1);
+/// Moving so many bytes takes far longer than a wake-up.
+const LARGE_BYTES: usize = 64 << 10;
+/// A request that takes longer than this gains little by polling, and holds up others.
+const SERVED_QUICKLY: Duration = Duration::from_micros(100);
+/// The first worker that waits its turn goes to the device if no request was received for this long: there is none, or the
+/// other worker does not return from one. Each further one looks that much less often.
+const TURN: Duration = Duration::from_millis(1);
+/// Number of [brief](is_brief), quick requests in a row from which on one worker serves them all.
+const RUN: u32 = 64;
+/// Number of requests in a row, each there before the worker looked, that tells a queue, which needs more workers. Closes
+/// and forgets, for which no program waits, are never so many in a row.
+const QUEUE: u32 = 16;
+
+/// Whether polling is worth its processor time.
+#[derive(Debug, Default)]
+struct Pace(AtomicU32);
+
+impl Pace {
+    /// Polling begins at this score.
+    const POLLS: u32 = 4;
+    const MAX: u32 = 8;
+
+    fn is_quick(&self) -> bool {
+        self.0.load(Relaxed) >= Self::POLLS
+    }
+
+    /// The next request came in time.
+    fn quick(&self) {
+        let score = self.0.load(Relaxed);
+        self.0.store((score + 1).min(Self::MAX), Relaxed);
+    }
+
+    /// It did not, or was not served quickly. That undoes two quick ones: polling that finds nothing is worse than a wake-up.
+    fn slow(&self) {
+        let score = self.0.load(Relaxed);
+        self.0.store(score.saturating_sub(2), Relaxed);
+    }
+}
+
+/// A request that a worker received.
+pub struct Arrival {
+    pub length: usize,
+    /// Found by polling: it is answered at [`Poller::device`].
+    pub polled: bool,
+    /// Since the start of the session.
+    at: Duration,
+}
+
+/// The polling of a session, shared by its workers.
+pub struct Poller {
+    /// A descriptor of the connection on which reads do not block. Requests read from it are answered there.
+    device: OwnedFd,
+    limit: Duration,
+    pace: Pace,
+    /// A worker polls.
+    polling: AtomicBool,
+    /// Workers that poll or sleep at the device.
+    at_device: AtomicU32,
+    /// Requests received in all.
+    received: AtomicU64,
+    /// Requests in a row that were brief.
+    brief: AtomicU32,
+    /// Requests in a row that were there at once.
+    at_once: AtomicU32,
+    /// Workers that wait their turn.
+    waiting: Mutex<u32>,
+    called: Condvar,
+    started: Instant,
+    /// Time of the last answer since `started`, nanoseconds.
+    answered_ns: AtomicU64,
+    found: AtomicU64,
+    missed: AtomicU64,
+}
+
+impl Poller {
+    /// Errors: the kernel grants no further descriptor of the connection.
+    pub fn new(device: &OwnedFd, limit: Duration) -> io::Result<Self> {
+        let device = clone_device(device)?;
+        let flags = rustix::fs::fcntl_getfl(&device)?;
+        rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
+        Ok(Self {
+            device,
+            limit,
+            pace: Pace::default(),
+            polling: AtomicBool::new(false),
+            at_device: AtomicU32::new(0),
+            received: AtomicU64::new(0),
+            brief: AtomicU32::new(0),
+            at_once: AtomicU32::new(0),
+            waiting: Mutex::new(0),
+            called: Condvar::new(),
+            started: Instant::now(),
+            answered_ns: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+        })
+    }
+
+    /// The descriptor for the answers to requests that were found by polling.
+    pub fn device(&self) -> &OwnedFd {
+        &self.device
+    }
+
+    /// Requests that were found by polling, and times that none came.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.found.load(Relaxed), self.missed.load(Relaxed))
+    }
+
+    /// The next request, read into `memory`: by polling, or by `sleep`, which reads and blocks.
+    ///
+    /// Errors: those of `sleep`.
+    pub fn next(
+        &self,
+        memory: &mut [u8],
+        sleep: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
+    ) -> rustix::io::Result<Arrival> {
+        self.await_turn();
+        self.at_device.fetch_add(1, Relaxed);
+        let polled = self.poll(memory);
+        let length = polled.map_or_else(|| sleep(memory), Ok);
+        self.at_device.fetch_sub(1, Relaxed);
+        self.received.fetch_add(1, Relaxed);
+        let at = self.started.elapsed();
+        if polled.is_none() {
+            let gap = at.saturating_sub(Duration::from_nanos(self.answered_ns.load(Relaxed)));
+            // The wake-up itself takes up to as long.
+            self.note(gap < self.limit * 2);
+        }
+        Ok(Arrival {
+            length: length?,
+            polled: polled.is_some(),
+            at,
+        })
+    }
+
+    /// Called before a request is served.
+    pub fn begins(&self, operation: u32) {
+        if is_brief(operation) {
+            let brief = self.brief.load(Relaxed);
+            self.brief.store(brief.saturating_add(1), Relaxed);
+        } else {
+            self.end_run();
+        }
+    }
+
+    /// Every worker is needed at the device.
+    fn end_run(&self) {
+        if self.brief.swap(0, Relaxed) >= RUN {
+            self.called.notify_all();
+        }
+    }
+
+    /// Called once a request is answered that moved `bytes`.
+    pub fn answered(&self, arrival: &Arrival, bytes: usize) {
+        let now = self.started.elapsed();
+        self.answered_ns
+            .store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        if bytes >= LARGE_BYTES || now.saturating_sub(arrival.at) > SERVED_QUICKLY {
+            self.note(false);
+            self.end_run();
+        }
+    }
+
+    fn note(&self, is_quick: bool) {
+        if is_quick {
+            self.pace.quick();
+        } else {
+            self.pace.slow();
+        }
+    }
+
+    fn is_run(&self) -> bool {
+        self.pace.is_quick() && self.brief.load(Relaxed) >= RUN
+    }
+
+    /// Waits while another worker is at the device and enough: until the run ends, requests queue up, or none was received
+    /// for [`TURN`].
+    fn await_turn(&self) {
+        if !self.is_run() || self.at_device.load(Relaxed) == 0 {
+            return;
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting += 1;
+        let turn = TURN * *waiting;
+        let mut received = self.received.load(Relaxed);
+        loop {
+            let woken = self.called.wait_timeout(waiting, turn);
+            let (guard, time) = woken.unwrap_or_else(PoisonError::into_inner);
+            waiting = guard;
+            let before = std::mem::replace(&mut received, self.received.load(Relaxed));
+            if !time.timed_out() || received == before || !self.is_run() {
+                break;
+            }
+        }
+        *waiting -= 1;
+    }
+
+    /// The length of the next request if one comes within the limit. `None` also if polling is not worth it, another
+    /// worker polls, or the connection has ended.
+    fn poll(&self, memory: &mut [u8]) -> Option<usize> {
+        if !self.pace.is_quick() || self.polling.swap(true, Relaxed) {
+            return None;
+        }
+        let found = self.poll_until(self.started.elapsed() + self.limit, memory);
+        self.polling.store(false, Relaxed);
+        self.note(found.is_some());
+        let counter = if found.is_some() {
+            &self.found
+        } else {
+            &self.missed
+        };
+        counter.fetch_add(1, Relaxed);
+        found
+    }
+
+    fn poll_until(&self, end: Duration, memory: &mut [u8]) -> Option<usize> {
+        for step in 0u64.. {
+            match rustix::io::read(self.device.as_fd(), &mut *memory) {
+                Ok(length) => {
+                    self.note_queue(step == 0);
+                    return Some(length);
+                }
+                // ENOENT: the request was interrupted before it was read.
+                Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => {}
+                Err(_) => return None,
+            }
+            if self.started.elapsed() >= end {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        None
+    }
+
+    /// Calls a waiting worker if requests queue up.
+    fn note_queue(&self, at_once: bool) {
+        let in_a_row = if at_once {
+            self.at_once.load(Relaxed) + 1
+        } else {
+            0
+        };
+        self.at_once.store(in_a_row % QUEUE, Relaxed);
+        if in_a_row == QUEUE {
+            self.called.notify_one();
+        }
+    }
+}
+
+/// Whether a request is for names or attributes, and waits for nothing else if the host has them in its caches.
+fn is_brief(operation: u32) -> bool {
+    matches!(
+        operation,
+        opcode::LOOKUP
+            | opcode::FORGET
+            | opcode::BATCH_FORGET
+            | opcode::INTERRUPT
+            | opcode::GETATTR
+            | opcode::SETATTR
+            | opcode::STATX
+            | opcode::READLINK
+            | opcode::SYMLINK
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::UNLINK
+            | opcode::RMDIR
+            | opcode::RENAME
+            | opcode::RENAME2
+            | opcode::LINK
+            | opcode::CREATE
+            | opcode::OPEN
+            | opcode::RELEASE
+            | opcode::OPENDIR
+            | opcode::READDIR
+            | opcode::READDIRPLUS
+            | opcode::RELEASEDIR
+            | opcode::ACCESS
+            | opcode::GETXATTR
+            | opcode::SETXATTR
+            | opcode::LISTXATTR
+            | opcode::REMOVEXATTR
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_begins_with_quick_requests_and_ends_unless_two_of_three_are_quick() {
+        let pace = Pace::default();
+        assert!(!pace.is_quick());
+        for _ in 0..4 {
+            pace.quick();
+        }
+        assert!(pace.is_quick());
+        for _ in 0..20 {
+            pace.quick();
+            pace.quick();
+            pace.slow();
+        }
+        assert!(pace.is_quick());
+        for _ in 0..8 {
+            pace.quick();
+            pace.slow();
+        }
+        assert!(!pace.is_quick());
+    }
+}
