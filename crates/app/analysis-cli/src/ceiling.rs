@@ -57,6 +57,7 @@ impl Ceiling {
             "tidegate: the query needs more than {most} MiB (twice its --memory, and 512 MiB); expected values that fit: \
              bound the results of functions such as repeat, lpad or ||, or give it more (--memory)"
         );
+        crate::scratch::remove();
         std::process::exit(2);
     }
 }

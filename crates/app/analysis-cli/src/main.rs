@@ -10,6 +10,7 @@ mod compare;
 mod foreign;
 mod query;
 mod report;
+mod scratch;
 mod traces;
 
 use std::ffi::OsString;
@@ -21,6 +22,7 @@ use programs::command_line;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ceiling::Ceiling;
+use crate::scratch::Scratch;
 
 #[global_allocator]
 static MEMORY: Ceiling = Ceiling::new();
@@ -55,10 +57,13 @@ fn main() -> ExitCode {
     allow_descriptors();
     let words: Vec<OsString> = std::env::args_os().collect();
     let arguments: Arguments = command_line::parse_or_refuse(Arguments::command(), &words);
-    programs::exit_code(match &arguments.command {
+    let scratch = Scratch::make();
+    let code = programs::exit_code(match &arguments.command {
         AnalysisCommand::Report(arguments) => report::run(arguments),
         AnalysisCommand::Query(arguments) => query::run(arguments),
         AnalysisCommand::Compare(arguments) => compare::run(arguments),
         AnalysisCommand::Apps(arguments) => apps::run(arguments),
-    })
+    });
+    drop(scratch);
+    code
 }

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use analysis::{Limits, Session, Step};
-use anyhow::Result;
+use analysis::{AnalysisError, Limits, Session, Step};
+use anyhow::{Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use programs::analysis_arguments::LimitArguments;
 
@@ -33,9 +33,25 @@ pub fn open(arguments: &LimitArguments, traces: &[PathBuf]) -> Result<Opened> {
         .map(|path| copies.native(path))
         .collect::<Result<_>>()?;
     Ok(Opened {
-        session: Session::open(&native, limits(arguments))?,
+        session: Session::open(&native, limits(arguments)).map_err(advised)?,
         _copies: copies,
     })
+}
+
+/// The error with the next step if there are too few descriptors: each trace takes three.
+fn advised(error: AnalysisError) -> Error {
+    let error = Error::new(error);
+    let lacks = |cause: &(dyn std::error::Error + 'static)| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.and_then(std::io::Error::raw_os_error) == Some(rustix::io::Errno::MFILE.raw_os_error())
+    };
+    if error.chain().any(lacks) {
+        return error.context(
+            "too few files may be open: each trace takes three, and sorts some; raise the limit (ulimit -n), or name fewer \
+             traces",
+        );
+    }
+    error
 }
 
 /// Number of processors that a report can use: each gets a share of the queries' memory.

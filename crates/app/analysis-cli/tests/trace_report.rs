@@ -226,3 +226,58 @@ fn a_trace_of_another_tool_is_reported_as_it_is() {
         text(&report.stdout)
     );
 }
+
+#[test]
+fn an_interrupted_query_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = stored(folder.path(), "a", 5_000, 0);
+    let temporary = folder.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let entries = || std::fs::read_dir(&temporary).unwrap().count();
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut query = Command::new(env!("CARGO_BIN_EXE_tidegate-analysis"))
+        .arg("query")
+        .arg(&trace)
+        .arg("SELECT COUNT(*) FROM requests a, requests b, requests c WHERE a.id + b.id > c.id * 3")
+        .env("TMPDIR", &temporary)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while entries() == 0 && std::time::Instant::now() < limit {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(entries(), 1, "no folder for temporary files");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let pid = rustix::process::Pid::from_child(&query);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let status = query.wait().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(2),
+        "{status}"
+    );
+    assert_eq!(entries(), 0);
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_table_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = stored(folder.path(), "a", 10, 0);
+    let table = trace.join("runs.parquet");
+    std::fs::remove_file(&table).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &table,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let output = tidegate(folder.path(), &["trace", "query", "a.trace", "SELECT 1"]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains("runs.parquet: cannot read: expected a regular file"),
+        "{told}"
+    );
+}

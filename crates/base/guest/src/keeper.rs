@@ -32,7 +32,7 @@ watcher=$!
 wait $kept
 code=$?
 kill $watcher 2>/dev/null
-{ while read -r word <&4 && [ "$word" != remove ]; do :; done; cd "$folder" && rm -rf -- "$0" "$folder"; } &
+{ while read -r word <&4 && [ "$word" != remove ]; do :; done; [ ! -L "$folder" ] && cd "$folder" && rm -rf -- "$0" "$folder"; } &
 exit $code
 "#;
 

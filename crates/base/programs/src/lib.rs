@@ -24,6 +24,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 /// Outcome of a command that could do its work, for its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +54,34 @@ pub fn exit_code(done: Result<Finding>) -> ExitCode {
 /// `nohup` has it, stays ignored.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let hangup = (!ignores(&status, SIGHUP)).then_some(SIGHUP);
-    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
+    for signal in ending_signals() {
         signal_hook::flag::register(signal, stop.clone()).context("signals can't be caught")?;
     }
     outfile::stop_with(stop.clone());
     Ok(stop)
+}
+
+/// Calls `clean` at the first SIGINT, SIGTERM or SIGHUP from now on, and then ends the process by that signal. A SIGHUP
+/// that is ignored stays ignored.
+pub fn clean_on_signals(clean: impl FnOnce() + Send + 'static) -> Result<()> {
+    let mut signals = Signals::new(ending_signals()).context("signals can't be caught")?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            clean();
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)
+        .context("no thread for signals")?;
+    Ok(())
+}
+
+fn ending_signals() -> impl Iterator<Item = i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let hangup = (!ignores(&status, SIGHUP)).then_some(SIGHUP);
+    [SIGINT, SIGTERM].into_iter().chain(hangup)
 }
 
 /// Whether a process ignores a signal, by its `/proc/PID/status`.

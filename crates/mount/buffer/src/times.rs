@@ -121,12 +121,14 @@ impl Times {
         if is_dirty {
             (attr.mtime, attr.ctime) = (latest.mtime, latest.ctime);
         }
+        let later = |told: Option<Stamp>| Some(told.map_or(latest, |told| told.later(latest)));
         // Data that has been written out meanwhile keeps its times, too.
-        let told = match &mut self.settled {
-            Some(settled) if !self.looked => &mut settled.told,
-            _ => &mut self.told,
-        };
-        *told = Some(told.map_or(latest, |told| told.later(latest)));
+        if let Some(settled) = &mut self.settled {
+            settled.told = later(settled.told);
+        }
+        if self.looked || self.settled.is_none() {
+            self.told = later(self.told);
+        }
     }
 
     /// True if a query may return other times than the file system below.
@@ -208,5 +210,21 @@ mod tests {
         assert!(!times.differ(), "the file's own times need no state");
         assert_eq!(tell(&mut times, Timestamp::default(), true), acknowledged);
         assert_eq!(tell(&mut times, below, false), below);
+    }
+
+    #[test]
+    fn times_never_go_back_by_a_late_answer_after_two_settlings() {
+        let (mut times, _, first) = written_out();
+        let second = Timestamp {
+            nanoseconds: first.nanoseconds.saturating_add(1),
+            ..first
+        };
+        times.note_look();
+        tell(&mut times, Timestamp::default(), true);
+        for below in [first, second] {
+            times.settle(Some(Stamp::of(&changed_at(below))), false);
+        }
+        let told = tell(&mut times, first, true);
+        assert!(tell(&mut times, second, true) >= told);
     }
 }

@@ -1,5 +1,6 @@
 //! Stored traces on disk: finds trace folders, reads their headers and checks their tables. The format is implemented in `formats::native`.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use formats::native::{HEADER_FILE, NativeReader, OpenTable};
@@ -81,8 +82,15 @@ fn trace_folders(path: &Path) -> Result<Vec<PathBuf>, AnalysisError> {
         for entry in std::fs::read_dir(path).map_err(failed)? {
             let folder = entry.map_err(failed)?.path();
             let partial = folder.extension().is_some_and(|ending| ending == PARTIAL);
-            if !partial && folder.join(HEADER_FILE).is_file() {
-                folders.push(folder);
+            if partial {
+                continue;
+            }
+            match std::fs::metadata(folder.join(HEADER_FILE)) {
+                Ok(header) if header.is_file() => folders.push(folder),
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                // A trace, or none: that can't be told.
+                Err(source) => return Err(AnalysisError::Read { path: folder, source }),
             }
         }
     }

@@ -20,7 +20,7 @@ use super::table_reader::{BATCH_ROWS, OpenTable, contained};
 /// Checks all rows of a table.
 pub fn check_rows(table: &OpenTable, columns: &[Column], trace_id: &str) -> Result<(), NativeReadError> {
     let mut rows_before = 0;
-    for group in table.groups() {
+    for group in table.groups().iter().filter(|group| group.num_rows() > 0) {
         for column in columns {
             let checked = contained(|| check(table.file(), group, column, trace_id));
             checked.map_err(|problem| table.malformed(behind(problem, rows_before)))?;

@@ -7,6 +7,7 @@ mod check;
 mod column;
 pub mod columns;
 mod decode;
+mod footer;
 mod reader;
 mod scan;
 pub mod schema;

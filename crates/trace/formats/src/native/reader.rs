@@ -6,7 +6,9 @@
 //! Order of trust: the header, then each table's sum, then the offsets in its footer, then its rows. Rows are checked
 //! as they are read; [`NativeReader::check_rows`] checks all of them, and the columns that only queries use.
 
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use parquet::errors::ParquetError;
@@ -150,7 +152,11 @@ impl NativeReader {
         let folder = folder_of(path).ok_or_else(|| NativeReadError::NotATrace {
             path: path.to_owned(),
         })?;
+        // All before the first is verified, which takes its time: an unfinished trace is renamed when its recorder ends.
         let stored = StoredHeader::read(&folder)?;
+        let requests = open_table(folder.join(REQUESTS_FILE))?;
+        let runs = open_table(folder.join(RUNS_FILE))?;
+        let events = open_table(folder.join(EVENTS_FILE))?;
         let behind = if stored.header.complete {
             Behind::Nothing
         } else {
@@ -159,9 +165,9 @@ impl NativeReader {
         let sums = stored.tables;
         let sum = |of: fn(&TableSums) -> TableSum| sums.as_ref().map(|sums| (of(sums), behind));
         let mut reader = Self {
-            requests: Table::open(folder.join(REQUESTS_FILE), sum(|sums| sums.requests))?,
-            runs: Table::open(folder.join(RUNS_FILE), sum(|sums| sums.runs))?,
-            events: Table::open(folder.join(EVENTS_FILE), sum(|sums| sums.events))?,
+            requests: Table::open(requests, sum(|sums| sums.requests))?,
+            runs: Table::open(runs, sum(|sums| sums.runs))?,
+            events: Table::open(events, sum(|sums| sums.events))?,
             folder,
             stored,
             next_request: None,
@@ -291,6 +297,22 @@ impl TraceSource for NativeReader {
 
     fn position(&self) -> u64 {
         self.given
+    }
+}
+
+/// Opens the file of a table. Waits for no other program, as opening a pipe would.
+fn open_table(path: PathBuf) -> Result<(PathBuf, File), NativeReadError> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&path)
+        .and_then(|file| match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::other("expected a regular file")),
+        });
+    match opened {
+        Ok(file) => Ok((path, file)),
+        Err(source) => Err(NativeReadError::Io { path, source }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads one table row by row, decoded in batches.
 //!
 //! The Parquet decoder assumes well-formed tables. Sums detect damage; where there are none, or where a table was
-//! crafted to do harm, offsets and numbers of rows are checked here, and a panic of the decoder becomes an error.
+//! crafted to do harm, the footer is checked before, and a panic of the decoder becomes an error.
 
 use std::fmt;
 use std::fs::File;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
-use parquet::file::reader::Length;
+use parquet::file::metadata::RowGroupMetaData;
 
 use super::decode::{Columns, Processes, Rows};
+use super::footer;
 use super::reader::{NativeReadError, TableProblem};
 use super::table_file::TableFile;
 use super::table_sum::{Behind, TableSum, verify};
@@ -21,8 +21,8 @@ use super::table_sum::{Behind, TableSum, verify};
 /// Rows that are decoded at once.
 pub const BATCH_ROWS: usize = 4 << 10;
 
-/// A table of a trace, open, with checked offsets. Its file stays open, so that its rows are the ones that were verified,
-/// whatever becomes of its name.
+/// A table of a trace, open, with checked offsets. Its file stays open, so that it is the one that was verified, whatever
+/// becomes of its name.
 #[derive(Clone)]
 pub struct OpenTable {
     path: PathBuf,
@@ -40,27 +40,21 @@ impl fmt::Debug for OpenTable {
 }
 
 impl OpenTable {
-    /// Opens a table, after verifying its sum if it has one; also returns the number of bytes behind it.
+    /// The table in this file, after verifying its sum if it has one; also returns the number of bytes behind it.
     pub(super) fn open(
-        path: PathBuf,
+        (path, file): (PathBuf, File),
         sum: Option<(TableSum, Behind)>,
     ) -> Result<(Self, u64), NativeReadError> {
         let unreadable = |source| NativeReadError::Io {
             path: path.clone(),
             source,
         };
-        let file = File::open(&path).map_err(unreadable)?;
         let (bytes, bytes_behind) = match sum {
             Some((sum, behind)) => (sum.bytes, verify(&path, &file, sum, behind)?),
             None => (file.metadata().map_err(unreadable)?.len(), 0),
         };
         let file = TableFile::new(file, bytes);
-        let footer = contained(|| {
-            let footer = footer(&file)?;
-            check_columns(bytes, &footer)?;
-            Ok(footer)
-        });
-        match footer {
+        match contained(|| Ok(footer::read(&file)?)) {
             Ok(footer) => {
                 let table = Self {
                     file: Arc::new(file),
@@ -198,9 +192,9 @@ impl<R: Columns> fmt::Debug for Table<R> {
 }
 
 impl<R: Rows> Table<R> {
-    /// Opens the table, after verifying its sum if it has one.
-    pub fn open(path: PathBuf, sum: Option<(TableSum, Behind)>) -> Result<Self, NativeReadError> {
-        let (table, bytes_behind) = OpenTable::open(path, sum)?;
+    /// Reads the table in this file, after verifying its sum if it has one.
+    pub fn open(file: (PathBuf, File), sum: Option<(TableSum, Behind)>) -> Result<Self, NativeReadError> {
+        let (table, bytes_behind) = OpenTable::open(file, sum)?;
         Ok(Self {
             batches: Batches::new(table, ()),
             row_in_batch: 0,
@@ -250,55 +244,4 @@ pub fn contained<T>(step: impl FnOnce() -> Result<T, TableProblem>) -> Result<T,
     let panicked = "the decoder panicked: the table is not well-formed";
     catch_unwind(AssertUnwindSafe(step))
         .unwrap_or_else(|_| Err(ParquetError::General(panicked.to_owned()).into()))
-}
-
-/// Decodes the footer of a table.
-fn footer(file: &TableFile) -> Result<ParquetMetaData, ParquetError> {
-    let bytes = file.len();
-    let short = || ParquetError::EOF(format!("a table of {bytes} bytes has no footer"));
-    let mut tail = [0; 8];
-    let tail_at = bytes.checked_sub(8).ok_or_else(short)?;
-    file.read_exact_at(&mut tail, tail_at)?;
-    let length = FooterTail::try_new(&tail)?.metadata_length();
-    let start = u64::try_from(length)
-        .ok()
-        .and_then(|length| tail_at.checked_sub(length))
-        .ok_or_else(short)?;
-    let mut footer = vec![0; length];
-    file.read_exact_at(&mut footer, start)?;
-    ParquetMetaDataReader::decode_metadata(&footer)
-}
-
-/// Checks that columns lie within the table and have as many values as their row group has rows, because the decoder
-/// trusts the footer.
-fn check_columns(bytes: u64, metadata: &ParquetMetaData) -> Result<(), ParquetError> {
-    let table_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-    for group in metadata.row_groups() {
-        for column in group.columns() {
-            let start = column
-                .dictionary_page_offset()
-                .unwrap_or(column.data_page_offset());
-            let end = start.checked_add(column.compressed_size());
-            let is_inside = start >= 0
-                && column.data_page_offset() >= start
-                && column.compressed_size() >= 0
-                && end.is_some_and(|end| end <= table_bytes);
-            let path = column.column_path();
-            if !is_inside {
-                return Err(ParquetError::General(format!(
-                    "column {path} is said to have {} bytes at {start} of a table of {table_bytes}",
-                    column.compressed_size()
-                )));
-            }
-            let has_lists = column.column_descr().max_rep_level() > 0;
-            if !has_lists && column.num_values() != group.num_rows() {
-                return Err(ParquetError::General(format!(
-                    "column {path} is said to have {} values in a row group of {} rows",
-                    column.num_values(),
-                    group.num_rows()
-                )));
-            }
-        }
-    }
-    Ok(())
 }
