@@ -57,7 +57,9 @@ fn main() -> ExitCode {
     allow_descriptors();
     let words: Vec<OsString> = std::env::args_os().collect();
     let arguments: Arguments = command_line::parse_or_refuse(Arguments::command(), &words);
-    let scratch = Scratch::make();
+    // `apps` ends its programs and disks itself.
+    let ends_itself = matches!(arguments.command, AnalysisCommand::Apps(_));
+    let scratch = Scratch::make(!ends_itself);
     let code = programs::exit_code(match &arguments.command {
         AnalysisCommand::Report(arguments) => report::run(arguments),
         AnalysisCommand::Query(arguments) => query::run(arguments),

@@ -14,14 +14,17 @@ pub struct Scratch(());
 
 impl Scratch {
     /// Makes the folder, and has everything temporary made in it. Called before any thread is started. Without it, if the
-    /// system's folder for temporary files is read-only or full, only work that needs one fails.
-    pub fn make() -> Self {
+    /// system's folder for temporary files is read-only or full, only work that needs one fails. `removes_on_signals`: a signal
+    /// ends the process at once.
+    pub fn make(removes_on_signals: bool) -> Self {
         if let Ok(folder) = private_folder(&std::env::temp_dir(), "tidegate-trace-") {
             let folder = FOLDER.get_or_init(|| folder.keep());
             // SAFETY: this process has one thread, so that nothing reads the environment meanwhile.
             unsafe { std::env::set_var("TMPDIR", folder) };
-            // Without a thread for signals the folder stays after one, as it does after SIGKILL.
-            let _ = programs::clean_on_signals(remove);
+            if removes_on_signals {
+                // Without a thread for signals the folder stays after one, as it does after SIGKILL.
+                let _ = programs::clean_on_signals(remove);
+            }
         }
         Self(())
     }

@@ -9,6 +9,7 @@ mod support {
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -77,6 +78,42 @@ fn value(table: &serde_json::Value, key: &str, column: &str) -> f64 {
     row.unwrap_or_else(|| panic!("no row {key} in {table}"))[place]
         .as_f64()
         .unwrap()
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_mount_behind() {
+    if !testkit::needs(&[testkit::Need::Root]) {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = folder.path().to_str().unwrap();
+    let is_mounted = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.contains(&format!(" {place}/"))
+    };
+    let mut running = Command::new(support::core::tidegate())
+        .args(["trace", "apps", "--file-systems", "ext4", "--apps", "gallery"])
+        .args(["--size", "512m", "--speed", "1", place])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_mounted() && std::time::Instant::now() < limit {
+        if running.try_wait().unwrap().is_some() {
+            testkit::report_left_out("it ends by itself: no tracing, losetup or mkfs.ext4 here");
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let pid = rustix::process::Pid::from_child(&running);
+    // As Ctrl-C does.
+    rustix::process::kill_process_group(pid, rustix::process::Signal::INT).unwrap();
+    running.wait().unwrap();
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert!(!is_mounted() && left.is_empty(), "{left:?}");
 }
 
 #[test]

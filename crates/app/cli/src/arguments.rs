@@ -166,7 +166,7 @@ pub struct MountArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Transport")]
     pub threads: Option<u16>,
     /// Let a worker look for the next request for this long before it sleeps, while requests come quickly; at most 1ms, 0: never
-    /// [default: 20us, 0 on a single processor]
+    /// [default: 20us; 0 on a single processor, and over another FUSE file system]
     #[arg(long, value_name = "DURATION", value_parser = parse_poll, help_heading = "Transport")]
     pub poll: Option<Duration>,
     /// Keep names, attributes and listings in the kernel until the source changes (watch), for a limited time (timeout), or

@@ -369,7 +369,10 @@ impl Settings {
             uring: self.uring.unwrap_or_default(),
             direct_io: self.direct_io.unwrap_or_default(),
             threads: self.threads,
-            poll: self.poll,
+            // Over another server, polling takes the processor time that it needs.
+            poll: self
+                .poll
+                .or_else(|| passfs::has_server(&source).then_some(Duration::ZERO)),
             read_only: self.read_only,
             allow_other: self.allow_other,
             posix_acl: !self.ids.maps(),

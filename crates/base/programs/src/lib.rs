@@ -54,17 +54,22 @@ pub fn exit_code(done: Result<Finding>) -> ExitCode {
 /// `nohup` has it, stays ignored.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in ending_signals() {
+    let hangup = (!ignores(&own_status(), SIGHUP)).then_some(SIGHUP);
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
         signal_hook::flag::register(signal, stop.clone()).context("signals can't be caught")?;
     }
     outfile::stop_with(stop.clone());
     Ok(stop)
 }
 
-/// Calls `clean` at the first SIGINT, SIGTERM or SIGHUP from now on, and then ends the process by that signal. A SIGHUP
-/// that is ignored stays ignored.
+/// Calls `clean` at the first SIGINT, SIGTERM or SIGHUP from now on, and then ends the process by that signal. Those that
+/// are ignored stay ignored.
 pub fn clean_on_signals(clean: impl FnOnce() + Send + 'static) -> Result<()> {
-    let mut signals = Signals::new(ending_signals()).context("signals can't be caught")?;
+    let status = own_status();
+    let caught = [SIGINT, SIGTERM, SIGHUP]
+        .into_iter()
+        .filter(|signal| !ignores(&status, *signal));
+    let mut signals = Signals::new(caught).context("signals can't be caught")?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             clean();
@@ -78,10 +83,8 @@ pub fn clean_on_signals(clean: impl FnOnce() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-fn ending_signals() -> impl Iterator<Item = i32> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let hangup = (!ignores(&status, SIGHUP)).then_some(SIGHUP);
-    [SIGINT, SIGTERM].into_iter().chain(hangup)
+fn own_status() -> String {
+    std::fs::read_to_string("/proc/self/status").unwrap_or_default()
 }
 
 /// Whether a process ignores a signal, by its `/proc/PID/status`.

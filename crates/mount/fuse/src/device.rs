@@ -122,7 +122,7 @@ impl Channel {
         self.unanswered = Some(received);
         let device = device_of(&self.device, self.poller.as_deref(), received);
         if let Some(poller) = &self.poller {
-            poller.begins(request.header.opcode);
+            poller.begins(request.header.opcode, request.header.pid);
         }
         let Some(_in_flight) = dispatcher.enter() else {
             return Ok(ControlFlow::Break(()));

@@ -3,17 +3,18 @@
 //! Waking a sleeping worker costs as much as a small request itself: 5 to 7 us on a halted virtual processor. Polling
 //! spares it where small requests follow one another quickly, and nowhere else:
 //!
-//! - it takes place only while most requests of late came within the limit and were served quickly ([`Pace`]), so that an
-//!   idle mount takes no processor time, and a slow stream of requests no more than without;
+//! - it takes place only while most requests of late came from one thread, within the limit, and were served quickly ([`Pace`]), so that an
+//!   idle mount takes no processor time, and requests at larger intervals no more than without;
 //! - one worker at a time polls, and yields its processor to every other program in each step;
 //! - workers that sleep at the device are woken for each request, also for those that polling finds. So in a run of quick
-//!   requests for names and attributes one worker serves all, and the others wait elsewhere: [`Poller::await_turn`].
+//!   requests of one thread for names and attributes one worker serves all, and the others wait elsewhere:
+//!   [`Poller::await_turn`].
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -31,13 +32,10 @@ const LARGE_BYTES: usize = 64 << 10;
 /// A request that takes longer than this gains little by polling, and holds up others.
 const SERVED_QUICKLY: Duration = Duration::from_micros(100);
 /// The first worker that waits its turn goes to the device if no request was received for this long: there is none, or the
-/// other worker does not return from one. Each further one looks that much less often.
+/// other worker does not return from one.
 const TURN: Duration = Duration::from_millis(1);
-/// Number of [brief](is_brief), quick requests in a row from which on one worker serves them all.
+/// Number of [brief](is_brief), quick requests of one thread in a row from which on one worker serves them all.
 const RUN: u32 = 64;
-/// Number of requests in a row, each there before the worker looked, that tells a queue, which needs more workers. Closes
-/// and forgets, for which no program waits, are never so many in a row.
-const QUEUE: u32 = 16;
 
 /// Whether polling is worth its processor time.
 #[derive(Debug, Default)]
@@ -74,6 +72,14 @@ pub struct Arrival {
     at: Duration,
 }
 
+/// Workers that wait their turn.
+#[derive(Default)]
+struct Waiting {
+    count: u32,
+    /// One of them looks every [`TURN`] whether the worker at the device still returns; the others are called.
+    has_scout: bool,
+}
+
 /// The polling of a session, shared by its workers.
 pub struct Poller {
     /// A descriptor of the connection on which reads do not block. Requests read from it are answered there.
@@ -86,12 +92,11 @@ pub struct Poller {
     at_device: AtomicU32,
     /// Requests received in all.
     received: AtomicU64,
-    /// Requests in a row that were brief.
+    /// Brief requests in a row of one thread.
     brief: AtomicU32,
-    /// Requests in a row that were there at once.
-    at_once: AtomicU32,
-    /// Workers that wait their turn.
-    waiting: Mutex<u32>,
+    /// The thread that sent them.
+    caller: AtomicU32,
+    waiting: Mutex<Waiting>,
     called: Condvar,
     started: Instant,
     /// Time of the last answer since `started`, nanoseconds.
@@ -114,8 +119,8 @@ impl Poller {
             at_device: AtomicU32::new(0),
             received: AtomicU64::new(0),
             brief: AtomicU32::new(0),
-            at_once: AtomicU32::new(0),
-            waiting: Mutex::new(0),
+            caller: AtomicU32::new(0),
+            waiting: Mutex::new(Waiting::default()),
             called: Condvar::new(),
             started: Instant::now(),
             answered_ns: AtomicU64::new(0),
@@ -144,38 +149,53 @@ impl Poller {
     ) -> rustix::io::Result<Arrival> {
         self.await_turn();
         self.at_device.fetch_add(1, Relaxed);
-        let polled = self.poll(memory);
+        let polls = self.begin_poll();
+        let polled = polls.then(|| self.poll(memory)).flatten();
         let length = polled.map_or_else(|| sleep(memory), Ok);
         self.at_device.fetch_sub(1, Relaxed);
         self.received.fetch_add(1, Relaxed);
         let at = self.started.elapsed();
-        if polled.is_none() {
+        if !polls {
             let gap = at.saturating_sub(Duration::from_nanos(self.answered_ns.load(Relaxed)));
             // The wake-up itself takes up to as long.
             self.note(gap < self.limit * 2);
         }
+        // Nobody waits for the others at the end of the session.
+        let length = length.inspect_err(|_| self.end_run())?;
         Ok(Arrival {
-            length: length?,
+            length,
             polled: polled.is_some(),
             at,
         })
     }
 
-    /// Called before a request is served.
-    pub fn begins(&self, operation: u32) {
-        if is_brief(operation) {
+    /// Called before a request is served. `caller` is the thread that sent it, 0 if none waits for it.
+    pub fn begins(&self, operation: u32, caller: u32) {
+        let is_another = caller != 0 && self.caller.swap(caller, Relaxed) != caller;
+        if is_another {
+            // Several at a time keep workers and processors busy.
+            self.note(false);
+        }
+        if is_another || !is_brief(operation) {
+            self.end_run();
+        } else {
             let brief = self.brief.load(Relaxed);
             self.brief.store(brief.saturating_add(1), Relaxed);
-        } else {
-            self.end_run();
         }
     }
 
     /// Every worker is needed at the device.
     fn end_run(&self) {
         if self.brief.swap(0, Relaxed) >= RUN {
+            // Under the lock: who has seen the run waits already.
+            let waiting = self.waiting();
             self.called.notify_all();
+            drop(waiting);
         }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Called once a request is answered that moved `bytes`.
@@ -201,34 +221,41 @@ impl Poller {
         self.pace.is_quick() && self.brief.load(Relaxed) >= RUN
     }
 
-    /// Waits while another worker is at the device and enough: until the run ends, requests queue up, or none was received
-    /// for [`TURN`].
+    /// Waits while another worker is at the device and enough: until the run ends, or none was received for [`TURN`].
     fn await_turn(&self) {
         if !self.is_run() || self.at_device.load(Relaxed) == 0 {
             return;
         }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        *waiting += 1;
-        let turn = TURN * *waiting;
-        let mut received = self.received.load(Relaxed);
-        loop {
-            let woken = self.called.wait_timeout(waiting, turn);
-            let (guard, time) = woken.unwrap_or_else(PoisonError::into_inner);
-            waiting = guard;
-            let before = std::mem::replace(&mut received, self.received.load(Relaxed));
-            if !time.timed_out() || received == before || !self.is_run() {
+        let mut waiting = self.waiting();
+        waiting.count += 1;
+        while self.is_run() {
+            if waiting.has_scout {
+                waiting = self.called.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            waiting.has_scout = true;
+            let received = self.received.load(Relaxed);
+            let woken = self.called.wait_timeout(waiting, TURN);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+            waiting.has_scout = false;
+            if self.received.load(Relaxed) == received {
                 break;
             }
         }
-        *waiting -= 1;
+        waiting.count -= 1;
+        if waiting.count > 0 && !waiting.has_scout {
+            // The next scout, or the next to leave.
+            self.called.notify_one();
+        }
     }
 
-    /// The length of the next request if one comes within the limit. `None` also if polling is not worth it, another
-    /// worker polls, or the connection has ended.
+    /// Whether this worker polls: if it is worth it, and no other one does.
+    fn begin_poll(&self) -> bool {
+        self.pace.is_quick() && !self.polling.swap(true, Relaxed)
+    }
+
+    /// The length of the next request if one comes within the limit. `None` also if the connection has ended.
     fn poll(&self, memory: &mut [u8]) -> Option<usize> {
-        if !self.pace.is_quick() || self.polling.swap(true, Relaxed) {
-            return None;
-        }
         let found = self.poll_until(self.started.elapsed() + self.limit, memory);
         self.polling.store(false, Relaxed);
         self.note(found.is_some());
@@ -242,12 +269,9 @@ impl Poller {
     }
 
     fn poll_until(&self, end: Duration, memory: &mut [u8]) -> Option<usize> {
-        for step in 0u64.. {
+        loop {
             match rustix::io::read(self.device.as_fd(), &mut *memory) {
-                Ok(length) => {
-                    self.note_queue(step == 0);
-                    return Some(length);
-                }
+                Ok(length) => return Some(length),
                 // ENOENT: the request was interrupted before it was read.
                 Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => {}
                 Err(_) => return None,
@@ -256,20 +280,6 @@ impl Poller {
                 return None;
             }
             std::thread::yield_now();
-        }
-        None
-    }
-
-    /// Calls a waiting worker if requests queue up.
-    fn note_queue(&self, at_once: bool) {
-        let in_a_row = if at_once {
-            self.at_once.load(Relaxed) + 1
-        } else {
-            0
-        };
-        self.at_once.store(in_a_row % QUEUE, Relaxed);
-        if in_a_row == QUEUE {
-            self.called.notify_one();
         }
     }
 }

@@ -99,6 +99,7 @@ use vfs::{Attr, Bypass, Caller, ChangeListener, FsError, FsResult, Ino, NewNode}
 
 pub use access_times::{AccessTimeRule, AccessTimes};
 pub use counters::PassCounters;
+pub use magic::has_server;
 
 use crate::access_times::OwnMount;
 use crate::anchor::{Anchor, Anchors};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Mounted, tidegate};
+use crate::harness::{Detached, Mounted, tidegate};
 use crate::passthrough::bytes_served;
 
 /// Requests served so far, without those of `tidegate stats` itself.
@@ -208,4 +208,29 @@ fn requests_that_follow_one_another_quickly_are_found_by_polling_and_others_are_
     let mounted = Mounted::start(&["--poll", "0", "--entry-timeout", "0", "--uring", "off"]).unwrap();
     look(&mounted, Duration::ZERO);
     assert_eq!(polls(&mounted), (0, 0));
+}
+
+#[test]
+fn nothing_polls_over_another_server_unless_told_to() {
+    if !testkit::needs(&[testkit::Need::Root]) {
+        return;
+    }
+    let Some(inner) = Mounted::start(&["--uring", "off"]) else {
+        return;
+    };
+    let mut bound = None;
+    let bind = |source: &Path| {
+        let done = Command::new("mount")
+            .arg("--bind")
+            .arg(inner.mountpoint())
+            .arg(source)
+            .status();
+        assert!(done.unwrap().success());
+        bound = Some(Detached(source.to_owned()));
+    };
+    let outer = Mounted::start_over(bind, &["--uring", "off"]).unwrap();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let of = |mounted: &Mounted| mounted.report["negotiated"]["poll_ns"].as_u64();
+    assert_eq!(of(&inner), Some(if processors > 1 { 20_000 } else { 0 }));
+    assert_eq!(of(&outer), Some(0));
 }

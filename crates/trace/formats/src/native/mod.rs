@@ -8,6 +8,7 @@ mod column;
 pub mod columns;
 mod decode;
 mod footer;
+mod footer_walk;
 mod reader;
 mod scan;
 pub mod schema;
