@@ -28,7 +28,7 @@ mod kind {
     pub const STRUCT: u8 = 12;
 }
 
-/// What a known field has.
+/// The content that a known field has.
 #[derive(Clone, Copy)]
 enum Shape {
     /// A value of this type, without more to know about it.
