@@ -233,4 +233,6 @@ fn nothing_polls_over_another_server_unless_told_to() {
     let of = |mounted: &Mounted| mounted.report["negotiated"]["poll_ns"].as_u64();
     assert_eq!(of(&inner), Some(if processors > 1 { 20_000 } else { 0 }));
     assert_eq!(of(&outer), Some(0));
+    // Before the folder that it is in is removed.
+    drop(bound);
 }
