@@ -283,13 +283,7 @@ impl<'a> Walk<'a> {
                     self.element(types & 0xf, inner)
                 })
             }
-            kind::STRUCT => {
-                let mut last = 0;
-                while let Some(of) = self.field(&mut last)? {
-                    self.value(of, inner)?;
-                }
-                Some(())
-            }
+            kind::STRUCT => self.shaped(of, Shape::Structure(&[]), level),
             _ => None,
         }
     }
