@@ -3,8 +3,8 @@
 //! Waking a sleeping worker costs as much as a small request itself: 5 to 7 us on a halted virtual processor. Polling
 //! spares it where small requests follow one another quickly, and nowhere else:
 //!
-//! - it takes place only while most requests of late came from one thread, within the limit, and were served quickly ([`Pace`]), so that an
-//!   idle mount takes no processor time, and requests at larger intervals no more than without;
+//! - it takes place only while most requests of late came from one thread, within the limit, and were served quickly
+//!   ([`Pace`]), so that an idle mount takes no processor time, and requests at larger intervals no more than without;
 //! - one worker at a time polls, and yields its processor to every other program in each step;
 //! - workers that sleep at the device are woken for each request, also for those that polling finds. So in a run of quick
 //!   requests of one thread for names and attributes one worker serves all, and the others wait elsewhere:
@@ -31,7 +31,7 @@ pub const LIMIT_MAX: Duration = Duration::from_millis(1);
 const LARGE_BYTES: usize = 64 << 10;
 /// A request that takes longer than this gains little by polling, and holds up others.
 const SERVED_QUICKLY: Duration = Duration::from_micros(100);
-/// The first worker that waits its turn goes to the device if no request was received for this long: there is none, or the
+/// The scout among the workers that wait their turn goes to the device if no request was received for this long: there is none, or the
 /// other worker does not return from one.
 const TURN: Duration = Duration::from_millis(1);
 /// Number of [brief](is_brief), quick requests of one thread in a row from which on one worker serves them all.
