@@ -1,5 +1,5 @@
 //! Temporary files of this program (copies of foreign traces, sorts beyond their memory): all in one private folder, which
-//! is removed at the end, also if a signal or the ceiling of memory ends it.
+//! is removed at the end, also if the ceiling of memory or a signal of `programs::clean_on_signals` ends it.
 
 use std::fs;
 use std::path::PathBuf;

@@ -92,8 +92,10 @@ pub fn serve_as_daemon(
 ) -> Result<()> {
     daemon::leave_session();
     let mounted = serve(&mut |report| {
+        // Before success is reported: it may be the descriptor too many.
+        let nowhere = daemon::nowhere()?;
         send(&report)?;
-        daemon::let_go_of_terminal(log_file)?;
+        daemon::let_go_of_terminal(&nowhere, log_file)?;
         log::to_background(log_file);
         if let Report::Mounted {
             source,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 /// Outcome of a command that could do its work, for its exit code.
@@ -62,11 +62,11 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Calls `clean` at the first SIGINT, SIGTERM or SIGHUP from now on, and then ends the process by that signal. Those that
-/// are ignored stay ignored.
+/// Calls `clean` at the first SIGINT, SIGTERM, SIGHUP, SIGQUIT or SIGXFSZ from now on, and then ends the process by that signal.
+/// Those that are ignored stay ignored.
 pub fn clean_on_signals(clean: impl FnOnce() + Send + 'static) -> Result<()> {
     let status = own_status();
-    let caught = [SIGINT, SIGTERM, SIGHUP]
+    let caught = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXFSZ]
         .into_iter()
         .filter(|signal| !ignores(&status, *signal));
     let mut signals = Signals::new(caught).context("signals can't be caught")?;

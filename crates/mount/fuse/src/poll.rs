@@ -5,7 +5,8 @@
 //!
 //! - it takes place only while most requests of late came from one thread, within the limit, and were served quickly
 //!   ([`Pace`]), so that an idle mount takes no processor time, and requests at larger intervals no more than without;
-//! - one worker at a time polls, and yields its processor to every other program in each step;
+//! - one worker at a time polls, and yields its processor to every other program in each step: if one takes it, as the caller does on
+//!   the same processor, sleeping is better, and polling pauses for longer each time;
 //! - workers that sleep at the device are woken for each request, also for those that polling finds. So in a run of quick
 //!   requests of one thread for names and attributes one worker serves all, and the others wait elsewhere:
 //!   [`Poller::await_turn`].
@@ -13,7 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub const LIMIT_MAX: Duration = Duration::from_millis(1);
 const LARGE_BYTES: usize = 64 << 10;
 /// A request that takes longer than this gains little by polling, and holds up others.
 const SERVED_QUICKLY: Duration = Duration::from_micros(100);
+/// A step of polling that takes longer gave the processor to another program.
+const STEP: Duration = Duration::from_micros(5);
 /// The scout among the workers that wait their turn goes to the device if no request was received for this long: there is none, or the
 /// other worker does not return from one.
 const TURN: Duration = Duration::from_millis(1);
@@ -39,27 +42,47 @@ const RUN: u32 = 64;
 
 /// Whether polling is worth its processor time.
 #[derive(Debug, Default)]
-struct Pace(AtomicU32);
+struct Pace {
+    score: AtomicI32,
+    /// Polls in a row during which another program had the processor.
+    shared: AtomicU32,
+}
 
 impl Pace {
     /// Polling begins at this score.
-    const POLLS: u32 = 4;
-    const MAX: u32 = 8;
+    const POLLS: i32 = 4;
+    const MAX: i32 = 8;
+    /// Requests without polling after polls that shared their processor: 2 to this power, at most.
+    const PAUSE_MAX: u32 = 10;
 
     fn is_quick(&self) -> bool {
-        self.0.load(Relaxed) >= Self::POLLS
+        self.score.load(Relaxed) >= Self::POLLS
     }
 
     /// The next request came in time.
     fn quick(&self) {
-        let score = self.0.load(Relaxed);
-        self.0.store((score + 1).min(Self::MAX), Relaxed);
+        let score = self.score.load(Relaxed);
+        self.score.store((score + 1).min(Self::MAX), Relaxed);
     }
 
     /// It did not, or was not served quickly. That undoes two quick ones: polling that finds nothing is worse than a wake-up.
     fn slow(&self) {
-        let score = self.0.load(Relaxed);
-        self.0.store(score.saturating_sub(2), Relaxed);
+        let score = self.score.load(Relaxed);
+        self.score.store((score - 2).max(score.min(0)), Relaxed);
+    }
+
+    /// The end of a poll. Twice as many requests as before go without one if another program had the processor again.
+    fn polled(&self, found: bool, is_shared: bool) {
+        if is_shared {
+            let shared = (self.shared.load(Relaxed) + 1).min(Self::PAUSE_MAX);
+            self.shared.store(shared, Relaxed);
+            self.score.store(Self::POLLS - (1 << shared), Relaxed);
+        } else if found {
+            self.shared.store(0, Relaxed);
+            self.quick();
+        } else {
+            self.slow();
+        }
     }
 }
 
@@ -169,9 +192,13 @@ impl Poller {
         })
     }
 
-    /// Called before a request is served. `caller` is the thread that sent it, 0 if none waits for it.
+    /// Called before a request is served. `caller` is the thread that sent it, 0 if none waits for it or this process can't see it, in
+    /// its namespace of processes.
     pub fn begins(&self, operation: u32, caller: u32) {
-        let is_another = caller != 0 && self.caller.swap(caller, Relaxed) != caller;
+        let is_another = match caller {
+            0 => is_brief(operation) && !is_background(operation),
+            caller => self.caller.swap(caller, Relaxed) != caller,
+        };
         if is_another {
             // Several at a time keep workers and processors busy.
             self.note(false);
@@ -256,9 +283,9 @@ impl Poller {
 
     /// The length of the next request if one comes within the limit. `None` also if the connection has ended.
     fn poll(&self, memory: &mut [u8]) -> Option<usize> {
-        let found = self.poll_until(self.started.elapsed() + self.limit, memory);
+        let (found, is_shared) = self.poll_until_limit(memory);
         self.polling.store(false, Relaxed);
-        self.note(found.is_some());
+        self.pace.polled(found.is_some(), is_shared);
         let counter = if found.is_some() {
             &self.found
         } else {
@@ -268,20 +295,35 @@ impl Poller {
         found
     }
 
-    fn poll_until(&self, end: Duration, memory: &mut [u8]) -> Option<usize> {
+    /// Also whether another program had the processor meanwhile: then this was the last step.
+    fn poll_until_limit(&self, memory: &mut [u8]) -> (Option<usize>, bool) {
+        let mut at = self.started.elapsed();
+        let end = at + self.limit;
+        let mut is_shared = false;
         loop {
             match rustix::io::read(self.device.as_fd(), &mut *memory) {
-                Ok(length) => return Some(length),
+                Ok(length) => return (Some(length), is_shared),
                 // ENOENT: the request was interrupted before it was read.
                 Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => {}
-                Err(_) => return None,
+                Err(_) => return (None, is_shared),
             }
-            if self.started.elapsed() >= end {
-                return None;
+            if is_shared || at >= end {
+                return (None, is_shared);
             }
             std::thread::yield_now();
+            let now = self.started.elapsed();
+            is_shared = now.saturating_sub(at) > STEP;
+            at = now;
         }
     }
+}
+
+/// Whether no thread waits for the answer: the kernel then names none.
+const fn is_background(operation: u32) -> bool {
+    matches!(
+        operation,
+        opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT | opcode::RELEASE | opcode::RELEASEDIR
+    )
 }
 
 /// Whether a request is for names or attributes, and waits for nothing else if the host has them in its caches.
@@ -342,5 +384,25 @@ mod tests {
             pace.slow();
         }
         assert!(!pace.is_quick());
+    }
+
+    #[test]
+    fn polls_on_a_shared_processor_pause_for_longer_each_time_until_one_had_it_alone() {
+        let pace = Pace::default();
+        let requests_until_a_poll = || {
+            let counted = (0..10_000).take_while(|_| {
+                let waits = !pace.is_quick();
+                pace.quick();
+                waits
+            });
+            counted.count()
+        };
+        for pause in [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
+            pace.polled(true, true);
+            assert_eq!(requests_until_a_poll(), pause);
+        }
+        pace.polled(true, false);
+        pace.polled(false, true);
+        assert_eq!(requests_until_a_poll(), 2);
     }
 }

@@ -102,13 +102,8 @@ impl Session {
         let place = Place::of(mountpoint.clone())?;
         file_system.mounted_as(place.device());
         let (caching, reports) = caching(&*file_system, config, &device, place.device(), &mut negotiated)?;
+        let poller = poller(&device, &mut negotiated);
         let negotiated = Arc::new(negotiated);
-        let limit = Duration::from_nanos(negotiated.poll_ns);
-        // Without a further descriptor, which old kernels do not grant, workers sleep at once.
-        let poller = match limit {
-            Duration::ZERO => None,
-            limit => Poller::new(&device, limit).ok().map(Arc::new),
-        };
         let dispatcher = Self::dispatcher(
             file_system,
             config,
@@ -334,6 +329,23 @@ impl Session {
                 return;
             }
             thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The polling of a session. Without a further descriptor, which old kernels do not grant, workers sleep at once.
+fn poller(device: &OwnedFd, negotiated: &mut Negotiated) -> Option<Arc<Poller>> {
+    let limit = Duration::from_nanos(negotiated.poll_ns);
+    if limit.is_zero() {
+        return None;
+    }
+    match Poller::new(device, limit) {
+        Ok(poller) => Some(Arc::new(poller)),
+        Err(error) => {
+            negotiated.poll_ns = 0;
+            let reason = format!("poll: no further descriptor of the connection: {error}");
+            negotiated.not_granted.push(reason);
+            None
         }
     }
 }

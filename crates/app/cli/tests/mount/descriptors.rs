@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::harness::{Mounted, as_nobody, in_a_thread_of_nobody};
+use crate::harness::{Detached, Mounted, as_nobody, can_mount, in_a_thread_of_nobody};
 
 const LIMIT: usize = 400;
 
@@ -76,6 +76,57 @@ fn a_program_that_takes_all_descriptors_gets_an_error_and_others_continue() {
         assert_eq!(content.unwrap(), b"content");
         fs::write(root.join("new"), "room again").unwrap();
     }
+}
+
+#[test]
+fn a_mount_with_hardly_a_descriptor_is_there_or_is_an_error() {
+    if !can_mount() || !testkit::needs(&[testkit::Need::Root, testkit::Need::Program("prlimit")]) {
+        return;
+    }
+    let (folder, mountpoint) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut outcomes = Vec::new();
+    for descriptors in 6..24 {
+        let limit = format!("--nofile={descriptors}:{descriptors}");
+        let mounted = Command::new("setpriv")
+            .args(["--inh-caps=-sys_resource", "--bounding-set=-sys_resource", "--"])
+            .args(["prlimit", &limit, "--", env!("CARGO_BIN_EXE_tidegate"), "mount"])
+            .args([folder.path(), mountpoint.path()])
+            .args(["--threads", "2"])
+            .output()
+            .unwrap();
+        let stats = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["stats", "--json"])
+            .arg(mountpoint.path())
+            .output()
+            .unwrap();
+        let _detached = stats
+            .status
+            .success()
+            .then(|| Detached(mountpoint.path().to_owned()));
+        assert_eq!(
+            mounted.status.success(),
+            stats.status.success(),
+            "{descriptors}: {mounted:?}"
+        );
+        if mounted.status.success() {
+            let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).unwrap();
+            let negotiated = &stats["negotiated"];
+            let reasons = negotiated["not_granted"].as_array().unwrap().iter();
+            let told = reasons.filter_map(|reason| reason.as_str()?.strip_prefix("poll: "));
+            let polls = negotiated["poll_ns"].as_u64() != Some(0);
+            assert!(
+                polls
+                    || told.count() == 1
+                    || std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1),
+                "{negotiated}"
+            );
+        }
+        outcomes.push(mounted.status.success());
+    }
+    assert!(
+        outcomes.contains(&true) && outcomes.contains(&false),
+        "{outcomes:?}"
+    );
 }
 
 /// An ordinary user's daemon holds one descriptor per known folder, and another while it is open.

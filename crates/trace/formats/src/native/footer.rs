@@ -7,8 +7,9 @@ use parquet::file::reader::Length;
 use super::footer_walk::Walk;
 use super::table_file::TableFile;
 
-/// A footer has some 5 KB for each row group of this crate's tables, which have up to 100,000 rows.
-const FOOTER_BYTES_MAX: usize = 256 << 20;
+/// A footer has some 5 KB for each row group of this crate's tables, which have up to 262,144 rows. Decoded, it may take twenty
+/// times as much memory.
+const FOOTER_BYTES_MAX: usize = 32 << 20;
 
 /// Reads, checks and decodes the footer of a table.
 pub fn read(file: &TableFile) -> Result<ParquetMetaData, ParquetError> {
@@ -24,7 +25,8 @@ pub fn read(file: &TableFile) -> Result<ParquetMetaData, ParquetError> {
         .ok_or_else(short)?;
     if length > FOOTER_BYTES_MAX {
         return Err(wrong(format!(
-            "its footer is said to have {length} bytes, at most {FOOTER_BYTES_MAX} are read"
+            "its footer is said to have {length} bytes, at most {FOOTER_BYTES_MAX} are read: fewer and larger row groups have a \
+             smaller one"
         )));
     }
     let mut footer = vec![0; length];

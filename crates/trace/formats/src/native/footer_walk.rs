@@ -9,6 +9,10 @@
 const SCHEMA_LEVELS_MAX: usize = 64;
 /// Levels of structures and lists within each other; Parquet has nine.
 const LEVELS_MAX: u32 = 32;
+/// Elements of a schema; tables of traces have some forty.
+const SCHEMA_ELEMENTS_MAX: usize = 4096;
+/// Elements of any other list but that of row groups.
+const ELEMENTS_MAX: usize = 32_767;
 /// Fewest bytes of a row group with a column.
 const ROW_GROUP_BYTES_LEAST: usize = 16;
 
@@ -238,6 +242,7 @@ impl<'a> Walk<'a> {
             }
             (Shape::List(element), kind::LIST) => {
                 let (of, count) = self.list(1)?;
+                (count <= ELEMENTS_MAX).then_some(())?;
                 (0..count).try_for_each(|_| self.shaped(of, *element, inner))
             }
             _ => None,
@@ -317,7 +322,7 @@ impl<'a> Walk<'a> {
     /// The list of a schema's elements, a tree in which each comes before its children.
     fn schema(&mut self) -> Option<()> {
         let (of, count) = self.list(1)?;
-        if of != kind::STRUCT {
+        if of != kind::STRUCT || count > SCHEMA_ELEMENTS_MAX {
             return None;
         }
         // Children that are still to come, at each level.
@@ -329,6 +334,9 @@ impl<'a> Walk<'a> {
             }
             if let Some(siblings) = open.last_mut() {
                 *siblings = siblings.checked_sub(1)?;
+            } else if left + 1 < count {
+                // A second root.
+                return None;
             }
             open.push(children);
             if open.len() > SCHEMA_LEVELS_MAX {
@@ -384,6 +392,35 @@ mod tests {
         // Field 4, a list of structures, 2^31 - 1 of them.
         assert!(Walk(&[0x49, 0xfc, 0xff, 0xff, 0xff, 0xff, 7, 0]).file().is_none());
         assert!(Walk(&[0x49, 0x0c, 0]).file().is_some());
+    }
+
+    #[test]
+    fn a_schema_has_one_root_and_no_list_thousands_of_empty_elements() {
+        let list = |field: u8, count: usize| {
+            let count = [count & 0x7f | 0x80, count >> 7 & 0x7f | 0x80, count >> 14];
+            let count = count.map(|byte| u8::try_from(byte).expect("seven bits and a mark"));
+            [&[field << 4 | 9, 0xfc][..], &count].concat()
+        };
+        // Field 2: structures without anything.
+        assert!(Walk(&[0x29, 0x1c, 0, 0]).file().is_some());
+        assert!(Walk(&[0x29, 0x2c, 0, 0, 0]).file().is_none());
+        // A root (field 5) with all others as its children.
+        let schema = |count: usize| {
+            let children = (count - 1) << 1;
+            let children = [
+                children & 0x7f | 0x80,
+                children >> 7 & 0x7f | 0x80,
+                children >> 14,
+            ];
+            let children = children.map(|byte| u8::try_from(byte).expect("seven bits and a mark"));
+            [&list(2, count), &[0x55][..], &children, &vec![0; count + 1]].concat()
+        };
+        assert!(Walk(&schema(SCHEMA_ELEMENTS_MAX)).file().is_some());
+        assert!(Walk(&schema(SCHEMA_ELEMENTS_MAX + 1)).file().is_none());
+        // Field 5: pairs without key and value.
+        let pairs = |count: usize| [list(5, count), vec![0; count + 1]].concat();
+        assert!(Walk(&pairs(ELEMENTS_MAX)).file().is_some());
+        assert!(Walk(&pairs(ELEMENTS_MAX + 1)).file().is_none());
     }
 
     #[test]
