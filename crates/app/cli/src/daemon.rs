@@ -203,22 +203,22 @@ pub fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Opens /dev/null, for [`let_go_of_terminal`].
+/// Opens /dev/null, for [`let_go_of_terminal`], and changes to `/` so that no folder is kept busy.
 pub fn nowhere() -> Result<File> {
+    std::env::set_current_dir("/").context("/ can't be entered")?;
     let mut options = OpenOptions::new();
     let opened = options.read(true).write(true).open("/dev/null");
     opened.context("/dev/null can't be opened")
 }
 
-/// Redirects the standard streams to /dev/null, except messages to a log file, and changes to `/` so that no folder is kept
-/// busy.
+/// Redirects the standard streams to /dev/null, except messages to a log file.
 pub fn let_go_of_terminal(nowhere: &File, log_file: Option<&Path>) -> Result<()> {
     rustix::stdio::dup2_stdin(nowhere).context("standard input can't be closed")?;
     rustix::stdio::dup2_stdout(nowhere).context("standard output can't be closed")?;
     if log_file.is_none() {
         rustix::stdio::dup2_stderr(nowhere).context("standard error can't be closed")?;
     }
-    std::env::set_current_dir("/").context("/ can't be entered")
+    Ok(())
 }
 
 /// Opens a log for appending, readable only by its owner. Refuses symbolic links of other users.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 /// Outcome of a command that could do its work, for its exit code.
@@ -62,14 +62,15 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Calls `clean` at the first SIGINT, SIGTERM, SIGHUP, SIGQUIT or SIGXFSZ from now on, and then ends the process by that signal.
-/// Those that are ignored stay ignored.
+/// Calls `clean` at the first SIGINT, SIGTERM, SIGHUP or SIGXCPU from now on, and then ends the process by that signal. Those that are
+/// ignored stay ignored. A write beyond the limit on the size of files is an error, and no signal.
 pub fn clean_on_signals(clean: impl FnOnce() + Send + 'static) -> Result<()> {
     let status = own_status();
-    let caught = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXFSZ]
+    let caught = [SIGINT, SIGTERM, SIGHUP, SIGXCPU]
         .into_iter()
         .filter(|signal| !ignores(&status, *signal));
     let mut signals = Signals::new(caught).context("signals can't be caught")?;
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("signals can't be caught")?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             clean();

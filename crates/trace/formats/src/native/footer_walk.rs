@@ -13,6 +13,10 @@ const LEVELS_MAX: u32 = 32;
 const SCHEMA_ELEMENTS_MAX: usize = 4096;
 /// Elements of any other list but that of row groups.
 const ELEMENTS_MAX: usize = 32_767;
+/// Columns of all row groups together: those of this crate's largest table with 32,767 row groups, the most that are written.
+const COLUMNS_MAX: usize = 32_767 * 40;
+/// Most row groups: their number has 16 bits.
+const ROW_GROUPS_MAX: usize = 32_768;
 /// Fewest bytes of a row group with a column.
 const ROW_GROUP_BYTES_LEAST: usize = 16;
 
@@ -39,6 +43,8 @@ enum Shape {
     Plain(u8),
     Structure(Fields),
     List(&'static Shape),
+    /// The list of a row group's columns.
+    Columns,
 }
 
 /// The known fields of a structure, by number. Others are passed over, by the decoder too.
@@ -47,7 +53,7 @@ type Fields = &'static [(i16, Shape)];
 /// The structures of parquet.thrift, as of version 2.12 of the format.
 mod structure {
     use super::{Fields, Shape, kind};
-    use Shape::{List, Plain, Structure};
+    use Shape::{Columns, List, Plain, Structure};
 
     const TRUTH: Shape = Plain(kind::TRUE);
     const BYTE: Shape = Plain(kind::BYTE);
@@ -137,7 +143,7 @@ mod structure {
         (16, SIZES),
         (17, GEOGRAPHY),
     ]);
-    const COLUMN_CHUNK: Shape = Structure(&[
+    pub const COLUMN_CHUNK: Shape = Structure(&[
         (1, BINARY),
         (2, I64),
         (3, COLUMN),
@@ -149,7 +155,7 @@ mod structure {
         (9, BINARY),
     ]);
     pub const ROW_GROUP: Shape = Structure(&[
-        (1, List(&COLUMN_CHUNK)),
+        (1, Columns),
         (2, I64),
         (3, I64),
         (4, List(&SORTING)),
@@ -170,13 +176,13 @@ mod structure {
     ];
 }
 
-/// The bytes of a footer that are not walked yet. Each step returns `None` where the footer ends within it.
-pub struct Walk<'a>(&'a [u8]);
+/// The bytes of a footer that are not walked yet, and the columns seen. Each step returns `None` where the footer ends within it.
+pub struct Walk<'a>(&'a [u8], usize);
 
 impl<'a> Walk<'a> {
     /// A walk over a whole footer.
     pub const fn over(footer: &'a [u8]) -> Self {
-        Self(footer)
+        Self(footer, 0)
     }
 
     fn byte(&mut self) -> Option<u8> {
@@ -245,6 +251,12 @@ impl<'a> Walk<'a> {
                 (count <= ELEMENTS_MAX).then_some(())?;
                 (0..count).try_for_each(|_| self.shaped(of, *element, inner))
             }
+            (Shape::Columns, kind::LIST) => {
+                let (of, count) = self.list(1)?;
+                self.1 = self.1.checked_add(count)?;
+                (self.1 <= COLUMNS_MAX).then_some(())?;
+                (0..count).try_for_each(|_| self.shaped(of, structure::COLUMN_CHUNK, inner))
+            }
             _ => None,
         }
     }
@@ -293,10 +305,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A value in a list, where truth has a byte.
+    /// A value in a list. None of truth: it has a byte there, which the decoder does not pass over, so that it would take the bytes
+    /// behind it for fields.
     fn element(&mut self, of: u8, level: u32) -> Option<()> {
         match of {
-            kind::TRUE | kind::FALSE => self.pass(1),
+            kind::TRUE | kind::FALSE => None,
             other => self.value(other, level),
         }
     }
@@ -311,6 +324,7 @@ impl<'a> Walk<'a> {
                 (SCHEMA, kind::LIST) => self.schema()?,
                 (ROW_GROUPS, kind::LIST) => {
                     let (of, count) = self.list(ROW_GROUP_BYTES_LEAST)?;
+                    (count <= ROW_GROUPS_MAX).then_some(())?;
                     (0..count).try_for_each(|_| self.shaped(of, structure::ROW_GROUP, 1))?;
                 }
                 _ => self.known(last, of, structure::FILE, 1)?,
@@ -382,16 +396,20 @@ mod tests {
 
     #[test]
     fn a_schema_may_have_levels_but_not_thousands() {
-        assert!(Walk(&nested(SCHEMA_LEVELS_MAX)).file().is_some());
-        assert!(Walk(&nested(SCHEMA_LEVELS_MAX + 1)).file().is_none());
-        assert!(Walk(&nested(10_000)).file().is_none());
+        assert!(Walk::over(&nested(SCHEMA_LEVELS_MAX)).file().is_some());
+        assert!(Walk::over(&nested(SCHEMA_LEVELS_MAX + 1)).file().is_none());
+        assert!(Walk::over(&nested(10_000)).file().is_none());
     }
 
     #[test]
     fn a_list_has_no_more_elements_than_bytes_behind_it() {
         // Field 4, a list of structures, 2^31 - 1 of them.
-        assert!(Walk(&[0x49, 0xfc, 0xff, 0xff, 0xff, 0xff, 7, 0]).file().is_none());
-        assert!(Walk(&[0x49, 0x0c, 0]).file().is_some());
+        assert!(
+            Walk::over(&[0x49, 0xfc, 0xff, 0xff, 0xff, 0xff, 7, 0])
+                .file()
+                .is_none()
+        );
+        assert!(Walk::over(&[0x49, 0x0c, 0]).file().is_some());
     }
 
     #[test]
@@ -402,8 +420,8 @@ mod tests {
             [&[field << 4 | 9, 0xfc][..], &count].concat()
         };
         // Field 2: structures without anything.
-        assert!(Walk(&[0x29, 0x1c, 0, 0]).file().is_some());
-        assert!(Walk(&[0x29, 0x2c, 0, 0, 0]).file().is_none());
+        assert!(Walk::over(&[0x29, 0x1c, 0, 0]).file().is_some());
+        assert!(Walk::over(&[0x29, 0x2c, 0, 0, 0]).file().is_none());
         // A root (field 5) with all others as its children.
         let schema = |count: usize| {
             let children = (count - 1) << 1;
@@ -415,12 +433,55 @@ mod tests {
             let children = children.map(|byte| u8::try_from(byte).expect("seven bits and a mark"));
             [&list(2, count), &[0x55][..], &children, &vec![0; count + 1]].concat()
         };
-        assert!(Walk(&schema(SCHEMA_ELEMENTS_MAX)).file().is_some());
-        assert!(Walk(&schema(SCHEMA_ELEMENTS_MAX + 1)).file().is_none());
+        assert!(Walk::over(&schema(SCHEMA_ELEMENTS_MAX)).file().is_some());
+        assert!(Walk::over(&schema(SCHEMA_ELEMENTS_MAX + 1)).file().is_none());
         // Field 5: pairs without key and value.
         let pairs = |count: usize| [list(5, count), vec![0; count + 1]].concat();
-        assert!(Walk(&pairs(ELEMENTS_MAX)).file().is_some());
-        assert!(Walk(&pairs(ELEMENTS_MAX + 1)).file().is_none());
+        assert!(Walk::over(&pairs(ELEMENTS_MAX)).file().is_some());
+        assert!(Walk::over(&pairs(ELEMENTS_MAX + 1)).file().is_none());
+    }
+
+    #[test]
+    fn no_list_of_truth_hides_fields() {
+        // Field 10, a list of 15, in which the decoder would find a schema and 2^31 - 1 row groups.
+        let hidden = [
+            0x09, 0x04, 0x1c, 0x48, 1, b'a', 0, 0x29, 0xfc, 0xff, 0xff, 0xff, 0xff, 7, 0,
+        ];
+        for of in [kind::TRUE, kind::FALSE] {
+            assert!(
+                Walk::over(&[&[0xa9, 0xf0 | of, 15][..], &hidden, &[0]].concat())
+                    .file()
+                    .is_none()
+            );
+            // A map of one key.
+            assert!(
+                Walk::over(&[0xab, 1, of << 4 | kind::BYTE, 1, 1, 0])
+                    .file()
+                    .is_none()
+            );
+        }
+        assert!(
+            Walk::over(&[0xab, 1, kind::BYTE << 4 | kind::BYTE, 1, 1, 0])
+                .file()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn all_row_groups_together_have_a_bounded_number_of_columns() {
+        let number = |number: usize| {
+            let count = [number & 0x7f | 0x80, number >> 7 & 0x7f | 0x80, number >> 14];
+            count.map(|byte| u8::try_from(byte).expect("seven bits and a mark"))
+        };
+        // Field 4: row groups, whose field 1 has columns without anything.
+        let groups = |groups: usize, columns: usize| {
+            let group = [&[0x19, 0xfc][..], &number(columns), &vec![0; columns + 1]].concat();
+            [&[0x49, 0xfc][..], &number(groups), &group.repeat(groups), &[0]].concat()
+        };
+        assert!(Walk::over(&groups(320, 4096)).file().is_none());
+        assert!(Walk::over(&groups(319, 4096)).file().is_some());
+        assert!(Walk::over(&groups(ROW_GROUPS_MAX, 16)).file().is_some());
+        assert!(Walk::over(&groups(ROW_GROUPS_MAX + 1, 16)).file().is_none());
     }
 
     #[test]
@@ -431,10 +492,10 @@ mod tests {
             &[0x09, 0x84, 0x80, 0x08, 0x0c, 0],
             &[0x18, 0, 0],
         ] {
-            assert!(Walk(wrong).file().is_none(), "{wrong:x?}");
+            assert!(Walk::over(wrong).file().is_none(), "{wrong:x?}");
         }
         // Field 100, which nobody knows, as a set of a byte.
-        assert!(Walk(&[0x0a, 0xc8, 1, 0x13, 7, 0]).file().is_some());
+        assert!(Walk::over(&[0x0a, 0xc8, 1, 0x13, 7, 0]).file().is_some());
     }
 
     #[test]
@@ -444,7 +505,7 @@ mod tests {
         let at = schema.len() - 7;
         assert_eq!(schema[at..at + 2], [2, 0]);
         schema[at] = 4;
-        assert!(Walk(&schema).file().is_none());
+        assert!(Walk::over(&schema).file().is_none());
     }
 
     #[test]
@@ -452,8 +513,8 @@ mod tests {
         // Field 101 and those within it: unknown ones.
         let start = [0x0c, 0xca, 1];
         let deep = [&start[..], &[0x1c; 100], &[0; 102]].concat();
-        assert!(Walk(&deep).file().is_none());
+        assert!(Walk::over(&deep).file().is_none());
         let few = [&start[..], &[0x1c; 20], &[0; 22]].concat();
-        assert!(Walk(&few).file().is_some());
+        assert!(Walk::over(&few).file().is_some());
     }
 }

@@ -56,10 +56,11 @@ impl OpenTable {
         let file = TableFile::new(file, bytes);
         match contained(|| Ok(footer::read(&file)?)) {
             Ok(footer) => {
+                let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(0);
                 let table = Self {
                     file: Arc::new(file),
-                    groups: footer.row_groups().into(),
-                    rows: u64::try_from(footer.file_metadata().num_rows()).unwrap_or(0),
+                    groups: footer.into_builder().take_row_groups().into(),
+                    rows,
                     path,
                 };
                 Ok((table, bytes_behind))
