@@ -412,25 +412,21 @@ mod tests {
         assert!(Walk::over(&[0x49, 0x0c, 0]).file().is_some());
     }
 
+    /// A number of up to 21 bits, in three bytes.
+    fn three_bytes(number: usize) -> [u8; 3] {
+        let bytes = [number & 0x7f | 0x80, number >> 7 & 0x7f | 0x80, number >> 14];
+        bytes.map(|byte| u8::try_from(byte).expect("seven bits and a mark"))
+    }
+
     #[test]
     fn a_schema_has_one_root_and_no_list_thousands_of_empty_elements() {
-        let list = |field: u8, count: usize| {
-            let count = [count & 0x7f | 0x80, count >> 7 & 0x7f | 0x80, count >> 14];
-            let count = count.map(|byte| u8::try_from(byte).expect("seven bits and a mark"));
-            [&[field << 4 | 9, 0xfc][..], &count].concat()
-        };
+        let list = |field: u8, count: usize| [&[field << 4 | 9, 0xfc][..], &three_bytes(count)].concat();
         // Field 2: structures without anything.
         assert!(Walk::over(&[0x29, 0x1c, 0, 0]).file().is_some());
         assert!(Walk::over(&[0x29, 0x2c, 0, 0, 0]).file().is_none());
         // A root (field 5) with all others as its children.
         let schema = |count: usize| {
-            let children = (count - 1) << 1;
-            let children = [
-                children & 0x7f | 0x80,
-                children >> 7 & 0x7f | 0x80,
-                children >> 14,
-            ];
-            let children = children.map(|byte| u8::try_from(byte).expect("seven bits and a mark"));
+            let children = three_bytes((count - 1) << 1);
             [&list(2, count), &[0x55][..], &children, &vec![0; count + 1]].concat()
         };
         assert!(Walk::over(&schema(SCHEMA_ELEMENTS_MAX)).file().is_some());
@@ -469,14 +465,16 @@ mod tests {
 
     #[test]
     fn all_row_groups_together_have_a_bounded_number_of_columns() {
-        let number = |number: usize| {
-            let count = [number & 0x7f | 0x80, number >> 7 & 0x7f | 0x80, number >> 14];
-            count.map(|byte| u8::try_from(byte).expect("seven bits and a mark"))
-        };
         // Field 4: row groups, whose field 1 has columns without anything.
         let groups = |groups: usize, columns: usize| {
-            let group = [&[0x19, 0xfc][..], &number(columns), &vec![0; columns + 1]].concat();
-            [&[0x49, 0xfc][..], &number(groups), &group.repeat(groups), &[0]].concat()
+            let group = [&[0x19, 0xfc][..], &three_bytes(columns), &vec![0; columns + 1]].concat();
+            [
+                &[0x49, 0xfc][..],
+                &three_bytes(groups),
+                &group.repeat(groups),
+                &[0],
+            ]
+            .concat()
         };
         assert!(Walk::over(&groups(320, 4096)).file().is_none());
         assert!(Walk::over(&groups(319, 4096)).file().is_some());
