@@ -397,6 +397,11 @@ pub(crate) fn record_of(cell: &Cell, round: u32, speed: u64) -> RunRecord {
         workload: serde_json::json!({ FIELD: { "block": 0, "cell": cell } }),
         samples: vec![sample.expect("no latency was recorded")],
         complete: true,
+        host: results::HostInfo {
+            // It changes between two records.
+            load_average: None,
+            ..environment::host()
+        },
         ..empty_record()
     }
 }

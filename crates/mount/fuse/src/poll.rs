@@ -71,14 +71,17 @@ impl Pace {
         self.score.store((score - 2).max(score.min(0)), Relaxed);
     }
 
-    /// The end of a poll. Twice as many requests as before go without one if another program had the processor again.
-    fn polled(&self, found: bool, is_shared: bool) {
-        if is_shared {
+    /// The end of a poll; `is_shared` is what its steps show, `None` if the request was there before the first. Twice as many
+    /// requests as before go without one if another program had the processor again.
+    fn polled(&self, found: bool, is_shared: Option<bool>) {
+        if is_shared == Some(true) {
             let shared = (self.shared.load(Relaxed) + 1).min(Self::PAUSE_MAX);
             self.shared.store(shared, Relaxed);
             self.score.store(Self::POLLS - (1 << shared), Relaxed);
         } else if found {
-            self.shared.store(0, Relaxed);
+            if is_shared.is_some() {
+                self.shared.store(0, Relaxed);
+            }
             self.quick();
         } else {
             self.slow();
@@ -295,11 +298,11 @@ impl Poller {
         found
     }
 
-    /// Also whether another program had the processor meanwhile: then this was the last step.
-    fn poll_until_limit(&self, memory: &mut [u8]) -> (Option<usize>, bool) {
+    /// Also whether another program had the processor in a step: then that was the last.
+    fn poll_until_limit(&self, memory: &mut [u8]) -> (Option<usize>, Option<bool>) {
         let mut at = self.started.elapsed();
         let end = at + self.limit;
-        let mut is_shared = false;
+        let mut is_shared = None;
         loop {
             match rustix::io::read(self.device.as_fd(), &mut *memory) {
                 Ok(length) => return (Some(length), is_shared),
@@ -307,12 +310,12 @@ impl Poller {
                 Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => {}
                 Err(_) => return (None, is_shared),
             }
-            if is_shared || at >= end {
+            if is_shared == Some(true) || at >= end {
                 return (None, is_shared);
             }
             std::thread::yield_now();
             let now = self.started.elapsed();
-            is_shared = now.saturating_sub(at) > STEP;
+            is_shared = Some(now.saturating_sub(at) > STEP);
             at = now;
         }
     }
@@ -398,11 +401,12 @@ mod tests {
             counted.count()
         };
         for pause in [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
-            pace.polled(true, true);
+            pace.polled(true, None);
+            pace.polled(true, Some(true));
             assert_eq!(requests_until_a_poll(), pause);
         }
-        pace.polled(true, false);
-        pace.polled(false, true);
+        pace.polled(true, Some(false));
+        pace.polled(false, Some(true));
         assert_eq!(requests_until_a_poll(), 2);
     }
 }

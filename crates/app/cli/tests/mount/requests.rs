@@ -246,10 +246,12 @@ fn polling_ends_where_the_caller_needs_the_same_processor() {
         while std::time::Instant::now() < until {}
     }
     let (found, missed) = polls(&mounted);
+    // More are missed while a third program needs that processor too.
     assert!(
-        (1..REQUESTS / 20).contains(&(found + missed)),
+        (1..REQUESTS / 5).contains(&(found + missed)),
         "{found} and {missed}"
     );
+    assert!(found < REQUESTS / 40, "{found}");
 }
 
 #[test]
