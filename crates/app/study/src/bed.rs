@@ -13,6 +13,7 @@ use rustix::mount::UnmountFlags;
 use crate::cell::{Cell, MOUNT, NATIVE, PEERS};
 use crate::child::{Children, STEP_TIME};
 use crate::clean::{backing_of, remove_image, remove_work};
+use crate::dirty_limit;
 use crate::plan::{Device, Environment};
 
 /// Size of an image, and of a card without a given size, in bytes.
@@ -38,6 +39,8 @@ pub struct Bed<'run> {
     children: Children<'run>,
     folder: PathBuf,
     kind: Kind,
+    /// The device has a limit of dirty pages.
+    is_limited: bool,
 }
 
 enum Kind {
@@ -61,6 +64,7 @@ impl<'run> Bed<'run> {
         let bed = |kind| Self {
             children,
             folder: folder.to_owned(),
+            is_limited: matches!(kind, Kind::Card(_)) && environment.dirty_limit.is_some(),
             kind,
         };
         let bytes = environment.size.unwrap_or(DEVICE_BYTES);
@@ -177,6 +181,9 @@ impl<'run> Bed<'run> {
             mountpoint: Some(mountpoint),
         };
         self.children.run(Path::new("mount"), &words, STEP_TIME)?;
+        if self.is_limited {
+            dirty_limit::extend_to(name, Path::new(&device))?;
+        }
         fs::create_dir(&made.data)?;
         Ok(made)
     }

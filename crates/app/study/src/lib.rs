@@ -22,6 +22,7 @@ pub mod check;
 mod child;
 mod claim;
 mod clean;
+mod dirty_limit;
 pub mod evidence;
 mod figure;
 mod fingerprint;

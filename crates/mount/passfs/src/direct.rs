@@ -4,7 +4,7 @@
 //! aligned pieces through a second descriptor with `O_DIRECT`: without a copy into the page cache, and with the medium
 //! busy from then on instead of at fsync. Unaligned data goes through the page cache as before; the host keeps both
 //! paths coherent, by writing back and dropping the cached pages of the range first. Reads never use this path, nor do files on
-//! FUSE, whose server may keep data by descriptor.
+//! FUSE, whose server may keep data by descriptor, or files of BTRFS with checksums.
 //!
 //! A direct write that extends the file returns when the medium has taken it, and the host's file systems make one at a
 //! time. So the device has a queue of one write and is idle between two. A fast device needs little time for that, and
@@ -21,13 +21,14 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, IFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use vfs::{Durability, FsResult, WriteMode};
 
 use crate::PassFs;
 use crate::handles::OpenFile;
 use crate::identity::errno;
+use crate::magic;
 use crate::write::flags_of;
 
 /// Smaller pieces are not worth waiting for the medium for each.
@@ -147,7 +148,7 @@ impl PassFs {
         }
         let open_direct = || {
             // The server may also open another file by the path of this one.
-            if open.is_on_fuse {
+            if open.is_on_fuse || is_checksummed(&open.file) {
                 return None;
             }
             match self.reopen(&open.inode, OFlags::WRONLY | OFlags::DIRECT) {
@@ -221,6 +222,13 @@ impl PassFs {
         self.tally.direct_writes.fetch_add(1, Ordering::Relaxed);
         Ok(bytes)
     }
+}
+
+/// True for a file of BTRFS with checksums: its kernel makes a direct write through the page cache and then waits for the medium (since
+/// Linux 6.15), so that nothing else is under way. False for one without (`chattr +C`).
+fn is_checksummed(file: &OwnedFd) -> bool {
+    let has_none = || rustix::fs::ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::NOCOW));
+    magic::is_on(file, &[magic::BTRFS]) && !has_none()
 }
 
 /// True if `bytes` in `elapsed` is less than `rate` bytes per second.

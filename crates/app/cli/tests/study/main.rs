@@ -1,5 +1,6 @@
 //! Studies as a user runs them: a folder, an image, kills at any moment, and plans that can't be run.
 
+mod dirty_limit;
 mod guest;
 mod left;
 mod resumed;

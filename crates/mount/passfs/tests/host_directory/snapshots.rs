@@ -10,14 +10,14 @@ use vfs::FileSystem;
 use crate::source::Source;
 
 /// A btrfs in an image, unmounted on drop.
-struct Btrfs {
+pub(crate) struct Btrfs {
     image: tempfile::NamedTempFile,
     root: PathBuf,
 }
 
 impl Btrfs {
     /// `None`, with a printed reason, without root, a loop device or btrfs.
-    fn on(folder: &Path) -> Option<Self> {
+    pub(crate) fn on(folder: &Path) -> Option<Self> {
         let image = tempfile::NamedTempFile::new().expect("a temporary file");
         image
             .as_file()
@@ -39,7 +39,7 @@ impl Btrfs {
         {
             return Some(made);
         }
-        testkit::report_left_out("replaced snapshots need root, a loop device and btrfs");
+        testkit::report_left_out("tests on btrfs need root, a loop device and btrfs");
         None
     }
 

@@ -34,7 +34,11 @@ impl Source {
     }
 
     pub(crate) fn in_folder(directory: tempfile::TempDir) -> Self {
-        let fs = PassFs::open(directory.path(), PLAIN).unwrap();
+        Self::in_folder_with(directory, PLAIN)
+    }
+
+    pub(crate) fn in_folder_with(directory: tempfile::TempDir, config: PassConfig) -> Self {
+        let fs = PassFs::open(directory.path(), config).unwrap();
         Self { fs, directory }
     }
 

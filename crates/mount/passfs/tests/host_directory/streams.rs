@@ -6,12 +6,16 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use passfs::{PassConfig, PassFs};
+use rustix::fs::IFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{FileSystem, FsError, Ino, OpenFlags, Privileges, WriteMode};
 
+use crate::snapshots::Btrfs;
 use crate::source::{PLAIN, Source, daemon, node, write_mode};
 
 const MIB: usize = 1 << 20;
+/// Its kind in `statfs`.
+const BTRFS: i64 = 0x9123_683e;
 
 /// Memory at an address that is a multiple of 4096, filled with position-dependent bytes.
 struct Aligned {
@@ -33,17 +37,50 @@ impl Aligned {
     }
 }
 
-/// A source whose handles stream after 1 MiB, and whether its host has direct I/O.
+/// Handles stream after 1 MiB.
+const STREAMING: PassConfig = PassConfig {
+    stream_direct_after_bytes: Some(1 << 20),
+    write_out_bytes: Some(1 << 19),
+    ..PLAIN
+};
+
+/// A source with [`STREAMING`] handles, and whether its host has direct I/O.
 fn source() -> (Source, bool) {
-    let source = Source::with(PassConfig {
-        stream_direct_after_bytes: Some(1 << 20),
-        write_out_bytes: Some(1 << 19),
-        ..PLAIN
-    });
+    let source = Source::with(STREAMING);
     let mut direct = std::fs::OpenOptions::new();
     direct.write(true).create(true).custom_flags(libc::O_DIRECT);
     let offered = direct.open(source.path("probe")).is_ok();
-    (source, offered)
+    let is_checksummed = rustix::fs::statfs(source.path("")).unwrap().f_type == BTRFS;
+    (source, offered && !is_checksummed)
+}
+
+/// Linux makes direct writes of data with checksums through the page cache, and waits for the medium each time.
+#[test]
+fn a_stream_on_btrfs_is_direct_without_checksums_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(btrfs) = Btrfs::on(folder.path()) else {
+        return;
+    };
+    let source = Source::in_folder_with(folder, STREAMING);
+    // Detached before its folder is removed.
+    let _btrfs = btrfs;
+    let data = Aligned::new(4 * MIB, 7);
+    let direct_writes = |name: &str| {
+        let before = source.fs.counters().direct_writes;
+        let file = source.create(name);
+        if name == "plain" {
+            let file = std::fs::File::open(source.path(name)).unwrap();
+            rustix::fs::ioctl_setflags(file, IFlags::NOCOW).unwrap();
+        }
+        for at in (0..4 * MIB).step_by(MIB) {
+            let offset = u64::try_from(at).unwrap();
+            source.write(file, offset, &data.bytes()[at..at + MIB]).unwrap();
+        }
+        assert!(std::fs::read(source.path(name)).unwrap() == data.bytes());
+        source.fs.counters().direct_writes - before
+    };
+    assert_eq!(direct_writes("with checksums"), 0);
+    assert_eq!(direct_writes("plain"), 3);
 }
 
 #[test]
