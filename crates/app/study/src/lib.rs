@@ -37,6 +37,7 @@ mod progress;
 mod study;
 mod traced;
 pub mod tune;
+mod warm;
 pub mod words;
 
 pub use child::this_program;

@@ -17,6 +17,7 @@ use crate::gate;
 use crate::plan::{BINARY, Plan};
 use crate::traced;
 use crate::tune::Race;
+use crate::warm;
 use crate::words::{self, bench_words};
 
 /// Context switches of the daemon during a cell.
@@ -244,6 +245,7 @@ impl<'run> Blocks<'run> {
             .any(|axis| !cell.value(axis).is_empty());
         let traced = bed.device().filter(|_| is_traced);
         let writes_before = bed.device_writes();
+        warm::use_free_memory(cell);
         let mut record = self.bench(cell, &mounted.directory, traced, round)?;
         // A mount through FUSE has no device of its own: the measuring process counts none.
         if let (Some(before), Some(after)) = (writes_before, bed.device_writes()) {
