@@ -262,6 +262,24 @@ fn an_interrupted_query_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_limit_on_the_size_of_files_is_an_error_of_the_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = stored(folder.path(), "a", 5_000, 0);
+    let output = Command::new("prlimit")
+        .arg("--fsize=4096")
+        .arg(env!("CARGO_BIN_EXE_tidegate-analysis"))
+        .arg("query")
+        .arg(&trace)
+        .arg("SELECT * FROM requests")
+        .stdout(std::fs::File::create(folder.path().join("out")).unwrap())
+        .output()
+        .unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{}: {told}", output.status);
+    assert!(told.contains("File too large"), "{told}");
+}
+
+#[test]
 fn a_pipe_in_the_place_of_a_table_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let trace = stored(folder.path(), "a", 10, 0);

@@ -32,6 +32,10 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// The member of a record's workload that says to which cell it belongs.
 pub const FIELD: &str = "study";
 
+/// How cells are measured. Numbers of different methods are not compared: it is raised with each change of what a cell reaches by itself. 1: the
+/// dirty limit of a card holds for BTRFS, and free memory is used before each cell.
+pub const METHOD: u32 = 1;
+
 /// Conditions shared by all records of a study.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct State {
@@ -39,6 +43,9 @@ pub struct State {
     pub tool_version: String,
     /// Kernel name and release.
     pub kernel: String,
+    /// [`METHOD`] of the program that began the study.
+    #[serde(default)]
+    pub method: u32,
     /// Speed of the card.
     pub time_scale: f64,
     /// Share of MAX that the speed was fitted to, and the one then measured.

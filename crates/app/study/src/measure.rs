@@ -233,8 +233,10 @@ impl<'run> Blocks<'run> {
     ) -> Result<RunRecord> {
         bed.check()?;
         bed.set_scheduler(cell.value("scheduler"))?;
+        let memory = warm::free_memory(cell, self.children.stop);
         let Some(file_system) = file_system else {
             let device = bed.device().context("there is no raw device")?;
+            drop(memory);
             return self.bench(cell, device, None, round);
         };
         Settle::FileSystem(file_system.data.clone()).settle();
@@ -245,7 +247,7 @@ impl<'run> Blocks<'run> {
             .any(|axis| !cell.value(axis).is_empty());
         let traced = bed.device().filter(|_| is_traced);
         let writes_before = bed.device_writes();
-        warm::use_free_memory(cell);
+        drop(memory);
         let mut record = self.bench(cell, &mounted.directory, traced, round)?;
         // A mount through FUSE has no device of its own: the measuring process counts none.
         if let (Some(before), Some(after)) = (writes_before, bed.device_writes()) {

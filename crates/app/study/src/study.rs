@@ -85,6 +85,7 @@ fn begun(
         device: check::identity(&plan.environment.device)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: environment::host().kernel,
+        method: folder::METHOD,
         time_scale: 1.0,
         calibrated: None,
         rounds: plan.run.rounds,
@@ -132,6 +133,11 @@ pub fn resume(options: &Options<'_>) -> Result<Ran> {
             &state.device,
         ),
         ("kernel", &environment::host().kernel, &state.kernel),
+        (
+            "method of measuring",
+            &folder::METHOD.to_string(),
+            &state.method.to_string(),
+        ),
     ] {
         if found != expected {
             bail!(

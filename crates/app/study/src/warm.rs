@@ -2,10 +2,11 @@
 //!
 //! With free page reporting (a feature of virtio's balloon) the host takes back free memory after seconds, in blocks of 2 MiB. The next use of
 //! each page then waits for the host, about 10 us: a file of 256 MiB is written into the page cache at half the speed, or not, depending on what
-//! ran before.
+//! ran before. What a cell does not use in its first seconds is taken back again.
 
 use std::fs;
-use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memmap2::{Advice, MmapMut};
 use programs::quantity::parse_bytes;
@@ -13,37 +14,43 @@ use programs::quantity::parse_bytes;
 use crate::cell::Cell;
 
 const PAGE_BYTES: usize = 4096;
+/// A block, between two looks at whether the study is stopped.
+const BLOCK_BYTES: usize = 2 << 20;
 /// Copies of a workload's data: two page caches, and a card in memory.
 const COPIES: u64 = 3;
 /// Data of a workload without a given size.
 const DATA_BYTES: u64 = 256 << 20;
+/// Most that is used, seconds of waiting for the host.
+const BYTES_MAX: u64 = 3 << 30;
 /// Share of the free memory that is used at most.
 const SHARE: u64 = 8;
 /// `VIRTIO_BALLOON_F_REPORTING`: its place in the line of features in sysfs.
 const REPORTING: usize = 5;
 const BALLOONS: &str = "/sys/bus/virtio/drivers/virtio_balloon";
 
-/// Writes to as much free memory as a cell needs and frees it again: the page cache takes that first. Does nothing where no host takes back
-/// free memory.
-pub fn use_free_memory(cell: &Cell) {
+/// As much free memory as a cell needs, used: the page cache takes it first once this value is dropped. `None` where no host takes back free
+/// memory.
+pub fn free_memory(cell: &Cell, stop: &AtomicBool) -> Option<MmapMut> {
     if !host_takes_free_memory() {
-        return;
+        return None;
     }
-    let data = parse_bytes(cell.value("workload.size")).unwrap_or(DATA_BYTES);
     let info = rustix::system::sysinfo();
     let free = info.freeram.saturating_mul(info.mem_unit.into());
-    let Ok(bytes) = usize::try_from(data.saturating_mul(COPIES).min(free / SHARE)) else {
-        return;
-    };
-    let Ok(mut memory) = MmapMut::map_anon(bytes) else {
-        return;
-    };
+    let free = groups().filter_map(|group| left_in(&group)).fold(free, u64::min);
+    let data = parse_bytes(cell.value("workload.size")).unwrap_or(DATA_BYTES);
+    let wanted = data.saturating_mul(COPIES).min(BYTES_MAX).min(free / SHARE);
+    let mut memory = MmapMut::map_anon(usize::try_from(wanted).ok()?).ok()?;
     // Whole blocks, as large pieces of the page cache are; without them single pages.
     let _ = memory.advise(Advice::HugePage);
-    for page in memory.chunks_mut(PAGE_BYTES) {
-        page[0] = 1;
+    for block in memory.chunks_mut(BLOCK_BYTES) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        for page in block.chunks_mut(PAGE_BYTES) {
+            page[0] = 1;
+        }
     }
-    black_box(&memory);
+    Some(memory)
 }
 
 fn host_takes_free_memory() -> bool {
@@ -53,4 +60,71 @@ fn host_takes_free_memory() -> bool {
     devices.flatten().any(|device| {
         fs::read(device.path().join("features")).is_ok_and(|features| features.get(REPORTING) == Some(&b'1'))
     })
+}
+
+/// The control groups of this process that may limit its memory, and those above them (cgroups 2 and 1).
+fn groups() -> impl Iterator<Item = PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let places: Vec<PathBuf> = own.lines().filter_map(place_of).collect();
+    places.into_iter().flat_map(|place| {
+        let above = place.ancestors().map(Path::to_owned).collect::<Vec<_>>();
+        above.into_iter()
+    })
+}
+
+/// The folder of a line of `/proc/self/cgroup`, if it is of the memory controller.
+fn place_of(line: &str) -> Option<PathBuf> {
+    let (_, rest) = line.split_once(':')?;
+    let (controllers, path) = rest.split_once(':')?;
+    let root = match controllers {
+        "" => "/sys/fs/cgroup",
+        names if names.split(',').any(|name| name == "memory") => "/sys/fs/cgroup/memory",
+        _ => return None,
+    };
+    Some(Path::new(root).join(path.trim_start_matches('/')))
+}
+
+/// Memory that a control group may still take, if it has a limit.
+fn left_in(group: &Path) -> Option<u64> {
+    let number = |name: &str| {
+        fs::read_to_string(group.join(name))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
+    let pairs = [
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ];
+    let left = |(limit, used)| Some(number(limit)?.saturating_sub(number(used)?));
+    pairs.into_iter().find_map(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_may_limit_memory_are_found() {
+        let of = |line| place_of(line).map(|place| place.display().to_string());
+        assert_eq!(of("0::/a.slice/b"), Some("/sys/fs/cgroup/a.slice/b".into()));
+        assert_eq!(of("4:memory:/a"), Some("/sys/fs/cgroup/memory/a".into()));
+        assert_eq!(of("3:cpu,memory:/"), Some("/sys/fs/cgroup/memory/".into()));
+        assert_eq!(of("8:pids:/"), None);
+    }
+
+    #[test]
+    fn the_rest_below_a_limit_is_what_may_be_used() {
+        let group = tempfile::tempdir().unwrap();
+        let set = |name: &str, value: &str| fs::write(group.path().join(name), value).unwrap();
+        assert_eq!(left_in(group.path()), None);
+        set("memory.max", "max\n");
+        set("memory.current", "300\n");
+        assert_eq!(left_in(group.path()), None);
+        set("memory.max", "1000\n");
+        assert_eq!(left_in(group.path()), Some(700));
+        set("memory.current", "2000\n");
+        assert_eq!(left_in(group.path()), Some(0));
+    }
 }

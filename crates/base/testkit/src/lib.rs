@@ -34,3 +34,11 @@ pub use faulty_fs::{Call, Faults, FaultyFs, Times, WriteRecord};
 pub use mem_fs::MemFs;
 pub use needs::{Need, needs, report_left_out};
 pub use page_cache::CachedPages;
+
+/// Script of the shell that runs a program (its arguments) where mounts whose daemon is gone are not seen, in a mount namespace of its
+/// own (`unshare -m`): mkfs.btrfs looks at the image of every mounted loop device of the machine, and fails if one can't be reached.
+pub const BESIDE_DEAD_MOUNTS: &str = "
+    while read -r _ place kind _; do
+        case $kind in fuse*) stat \"$place\" >/dev/null 2>&1 || umount -l \"$place\" ;; esac
+    done </proc/self/mounts
+    exec \"$@\"";

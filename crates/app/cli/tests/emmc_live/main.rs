@@ -196,14 +196,6 @@ fn a_card_that_was_open_at_a_detach_is_detached_later() {
     assert_eq!(fs::read_dir(bed.path("run")).unwrap().count(), 0);
 }
 
-/// Runs a program where mounts whose daemon is gone are not seen: mkfs.btrfs looks at the image of every mounted loop
-/// device of the machine, and fails if one can't be reached.
-const BESIDE_DEAD_MOUNTS: &str = "
-    while read -r _ place kind _; do
-        case $kind in fuse*) stat \"$place\" >/dev/null 2>&1 || umount -l \"$place\" ;; esac
-    done </proc/self/mounts
-    exec \"$@\"";
-
 #[test]
 fn xfs_and_btrfs_are_made_and_mounted_on_it() {
     let Some(bed) = Bed::make() else { return };
@@ -220,7 +212,7 @@ fn xfs_and_btrfs_are_made_and_mounted_on_it() {
                 "-m",
                 "sh",
                 "-c",
-                BESIDE_DEAD_MOUNTS,
+                testkit::BESIDE_DEAD_MOUNTS,
                 maker,
                 maker,
                 "-q",

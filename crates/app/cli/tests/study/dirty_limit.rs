@@ -1,11 +1,11 @@
 //! The limit of dirty pages holds for file systems that count theirs apart from their device's.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use testkit::{Need, needs, report_left_out};
+use testkit::{BESIDE_DEAD_MOUNTS, Need, needs, report_left_out};
 
 use crate::{folder, records};
 
@@ -33,22 +33,57 @@ fn rules(bdi: &Path) -> Option<[String; 2]> {
     Some([read("max_ratio_fine")?, read("strict_limit")?])
 }
 
-/// The name of the device of a btrfs that is mounted below `place`.
-fn mounted_device(place: &Path) -> Option<String> {
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    let place = place.to_str()?;
-    let found = mounts.lines().find_map(|line| {
-        let (source, rest) = line.split_once(' ')?;
-        let is_it = rest.starts_with(place) && rest.contains(" btrfs ");
-        source.strip_prefix("/dev/").filter(|_| is_it)
-    });
-    found.map(str::to_owned)
+/// A study that runs in a mount namespace of its own, where mounts whose daemon is gone are not seen; stopped on drop.
+struct Running(Child);
+
+impl Running {
+    fn start(place: &Path) -> Self {
+        let study = Command::new("unshare")
+            .args(["-m", "sh", "-c", BESIDE_DEAD_MOUNTS, "tidegate"])
+            .arg(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["study", "run", "p.toml", "-d", "s", "--rounds", "2"])
+            .current_dir(place)
+            .env("TIDEGATE_HISTORY", "off")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(study.expect("unshare runs"))
+    }
+
+    /// The name of the device of the btrfs that is mounted there now.
+    fn btrfs(&self) -> Option<String> {
+        let mounts = fs::read_to_string(format!("/proc/{}/mounts", self.0.id())).ok()?;
+        let found = mounts.lines().find_map(|line| {
+            let is_it = line.contains("/s/mounts/native btrfs ");
+            line.strip_prefix("/dev/")?.split(' ').next().filter(|_| is_it)
+        });
+        found.map(str::to_owned)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let id = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
 fn a_card_s_limit_holds_for_the_dirty_pages_that_btrfs_counts_itself() {
-    let tools = [Need::Root, Need::LOOP, Need::Program("mkfs.btrfs")];
+    let tools = [
+        Need::Root,
+        Need::LOOP,
+        Need::FUSE,
+        Need::Program("mkfs.btrfs"),
+        Need::Program("unshare"),
+    ];
     if !needs(&tools) {
+        return;
+    }
+    let known = fs::read_to_string("/proc/filesystems").unwrap();
+    if !known.contains("btrfs") {
+        report_left_out("no btrfs here");
         return;
     }
     if !fs::exists("/sys/block/loop0/bdi/strict_limit").unwrap() {
@@ -57,29 +92,18 @@ fn a_card_s_limit_holds_for_the_dirty_pages_that_btrfs_counts_itself() {
     }
     let place = folder();
     fs::write(place.path().join("p.toml"), PLAN).unwrap();
-    let mut study = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["study", "run", "p.toml", "-d", "s", "--rounds", "2"])
-        .current_dir(place.path())
-        .env("TIDEGATE_HISTORY", "off")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut study = Running::start(place.path());
     let mut seen = Vec::new();
     let status = loop {
-        if let Some(device) = mounted_device(place.path()) {
-            let entries = fs::read_dir("/sys/fs/btrfs").unwrap();
-            let own: Vec<PathBuf> = entries
-                .map(|entry| entry.unwrap().path())
-                .filter(|path| path.join("devices").join(&device).exists())
-                .collect();
+        if let Some(device) = study.btrfs() {
+            let entries = fs::read_dir("/sys/fs/btrfs").unwrap().flatten();
+            let own = entries
+                .map(|entry| entry.path())
+                .find(|path| path.join("devices").join(&device).exists());
             let of_device = rules(&Path::new("/sys/block").join(&device).join("bdi"));
-            seen.extend(
-                own.iter()
-                    .map(|path| (rules(&path.join("bdi")), of_device.clone())),
-            );
+            seen.extend(own.map(|path| (rules(&path.join("bdi")), of_device)));
         }
-        if let Some(status) = study.try_wait().unwrap() {
+        if let Some(status) = study.0.try_wait().unwrap() {
             break status;
         }
         std::thread::sleep(Duration::from_millis(1));

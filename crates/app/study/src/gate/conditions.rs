@@ -48,6 +48,10 @@ pub fn differences(baseline: Stored<'_>, measured: Stored<'_>) -> Vec<String> {
         ("dirty limit", environment(|environment| environment.dirty_limit)),
         ("time scale", sides.map(|side| side.state.time_scale.to_string())),
         ("kernel", sides.map(|side| side.state.kernel.clone())),
+        (
+            "method of measuring",
+            sides.map(|side| side.state.method.to_string()),
+        ),
     ];
     found.extend(known("architecture", host(|host| host.machine.clone())));
     found.extend(known(

@@ -30,6 +30,7 @@ fn of_two(units: usize) -> Plan {
 
 fn state(plan: &Plan) -> State {
     State {
+        method: crate::folder::METHOD,
         device: String::new(),
         tool_version: "1".to_owned(),
         kernel: "Linux 6".to_owned(),
@@ -270,6 +271,15 @@ fn studies_that_can_not_be_compared_are_refused() {
     let message = refused(stored(&plan, &slow, &measured));
     assert!(
         message.contains("time scale: 9 before, 1 after; kernel: Linux 5 before"),
+        "{message}"
+    );
+    let earlier = State {
+        method: 0,
+        ..own.clone()
+    };
+    let message = refused(stored(&plan, &earlier, &measured));
+    assert!(
+        message.contains("method of measuring: 0 before, 1 after"),
         "{message}"
     );
     let mut elsewhere = plan.clone();

@@ -27,9 +27,12 @@ impl Btrfs {
             image,
             root: folder.to_owned(),
         };
-        let mut make = Command::new("mkfs.btrfs");
+        let mut make = Command::new("unshare");
         let mut mount = Command::new("mount");
-        if runs(make.args(["-q", "-f"]).arg(made.image.path()))
+        let maker = ["mkfs.btrfs", "mkfs.btrfs", "-q", "-f"];
+        make.args(["-m", "sh", "-c", testkit::BESIDE_DEAD_MOUNTS])
+            .args(maker);
+        if runs(make.arg(made.image.path()))
             && runs(
                 mount
                     .args(["-t", "btrfs", "-o", "loop"])
