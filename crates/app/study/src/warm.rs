@@ -2,7 +2,7 @@
 //!
 //! With free page reporting (a feature of virtio's balloon) the host takes back free memory after seconds, in blocks of 2 MiB. The next use of
 //! each page then waits for the host, about 10 us: a file of 256 MiB is written into the page cache at half the speed, or not, depending on what
-//! ran before. What a cell does not use in its first seconds is taken back again.
+//! ran before. The host takes back again what a cell does not use in its first seconds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
