@@ -3,7 +3,6 @@
 //! Everything lies below the study's folder, so that [`crate::folder::clean`] finds what a killed study left behind.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use crate::child::{Children, STEP_TIME};
 use crate::clean::{backing_of, remove_image, remove_work};
 use crate::dirty_limit;
 use crate::plan::{Device, Environment};
+use crate::sysfs;
 
 /// Size of an image, and of a card without a given size, in bytes.
 pub const DEVICE_BYTES: u64 = 2 << 30;
@@ -205,11 +205,7 @@ impl<'run> Bed<'run> {
         if names.contains(&format!("[{name}]")) {
             return Ok(());
         }
-        // A file of the kernel: there is no link that another user could have planted.
-        let written = fs::OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .and_then(|mut file| file.write_all(name.as_bytes()));
+        let written = sysfs::set(Path::new(&path), name);
         written.map_err(|error| {
             anyhow!(
                 "{path}: `{name}` can't be set ({error}); there are {}",

@@ -1,10 +1,11 @@
 //! The dirty limit of a file system that does not count its dirty pages as its device's.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+
+use crate::sysfs;
 
 /// File systems of BTRFS, by their UUIDs.
 const BTRFS: &str = "/sys/fs/btrfs";
@@ -33,28 +34,17 @@ pub fn extend_to(file_system: &str, device: &Path) -> Result<()> {
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
     for setting in SETTINGS {
-        let read = |path: PathBuf| {
-            fs::read_to_string(&path).with_context(|| {
-                format!(
-                    "{} can't be read: the limit of dirty pages needs Linux 6.2",
-                    path.display()
-                )
-            })
-        };
-        let value = read(from.join(setting))?;
-        let path = to.join(setting);
-        // A file of the kernel: there is no link that another user could have planted.
-        let written = OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .and_then(|mut file| file.write_all(value.trim_end().as_bytes()));
-        written.map_err(|error| {
-            anyhow!(
-                "{}: `{}` can't be set ({error})",
-                path.display(),
-                value.trim_end()
+        let source = from.join(setting);
+        let value = fs::read_to_string(&source).with_context(|| {
+            format!(
+                "{} can't be read: the limit of dirty pages needs Linux 6.2",
+                source.display()
             )
         })?;
+        let value = value.trim_end();
+        let path = to.join(setting);
+        sysfs::set(&path, value)
+            .map_err(|error| anyhow!("{}: `{value}` can't be set ({error})", path.display()))?;
     }
     Ok(())
 }

@@ -35,6 +35,7 @@ mod panel;
 pub mod plan;
 mod progress;
 mod study;
+mod sysfs;
 mod traced;
 pub mod tune;
 mod warm;

@@ -36,7 +36,10 @@ pub fn free_memory(cell: &Cell, stop: &AtomicBool) -> Option<MmapMut> {
     }
     let info = rustix::system::sysinfo();
     let free = info.freeram.saturating_mul(info.mem_unit.into());
-    let free = groups().filter_map(|group| left_in(&group)).fold(free, u64::min);
+    let free = groups()
+        .iter()
+        .filter_map(|group| left_in(group))
+        .fold(free, u64::min);
     let data = parse_bytes(cell.value("workload.size")).unwrap_or(DATA_BYTES);
     let wanted = data.saturating_mul(COPIES).min(BYTES_MAX).min(free / SHARE);
     let mut memory = MmapMut::map_anon(usize::try_from(wanted).ok()?).ok()?;
@@ -63,13 +66,11 @@ fn host_takes_free_memory() -> bool {
 }
 
 /// The control groups of this process that may limit its memory, and those above them (cgroups 2 and 1).
-fn groups() -> impl Iterator<Item = PathBuf> {
+fn groups() -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let places: Vec<PathBuf> = own.lines().filter_map(place_of).collect();
-    places.into_iter().flat_map(|place| {
-        let above = place.ancestors().map(Path::to_owned).collect::<Vec<_>>();
-        above.into_iter()
-    })
+    let above = places.iter().flat_map(|place| place.ancestors());
+    above.map(Path::to_owned).collect()
 }
 
 /// The folder of a line of `/proc/self/cgroup`, if it is of the memory controller.
