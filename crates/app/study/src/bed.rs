@@ -64,7 +64,7 @@ impl<'run> Bed<'run> {
         let bed = |kind| Self {
             children,
             folder: folder.to_owned(),
-            is_limited: matches!(kind, Kind::Card(_)) && environment.dirty_limit.is_some(),
+            is_limited: matches!(kind, Kind::Card(_) | Kind::Loop(_)) && environment.dirty_limit.is_some(),
             kind,
         };
         let bytes = environment.size.unwrap_or(DEVICE_BYTES);
@@ -104,9 +104,16 @@ impl<'run> Bed<'run> {
                     .and_then(|()| {
                         let words = ["--find", "--show", "--direct-io=on", &text(&image)?];
                         children.run(Path::new("losetup"), &words, STEP_TIME)
+                    })
+                    .and_then(|device| {
+                        let device = PathBuf::from(device.trim());
+                        if let Some(limit) = environment.dirty_limit {
+                            dirty_limit::set(&device, limit)?;
+                        }
+                        Ok(device)
                     });
                 match attached {
-                    Ok(device) => bed(Kind::Loop(device.trim().into())),
+                    Ok(device) => bed(Kind::Loop(device)),
                     Err(error) => {
                         // The next block makes a new one.
                         let _ = remove_image(&children, folder);

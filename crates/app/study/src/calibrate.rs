@@ -83,9 +83,10 @@ impl Blocks<'_> {
     /// The share of MAX of a cell at a time scale, measured on a card of its own.
     fn share(&self, cell: &Cell, scale: f64) -> Result<f64> {
         let bed = Bed::make(self.children, self.folder.path(), &self.plan.environment, scale)?;
-        let limit = self.cell(&bed, &cell.max_of(), None, 0)?;
+        let mut memory = None;
+        let limit = self.cell(&bed, &cell.max_of(), None, 0, &mut memory)?;
         let file_system = bed.file_system(cell)?;
-        let record = self.cell(&bed, cell, Some(&file_system), 0)?;
+        let record = self.cell(&bed, cell, Some(&file_system), 0, &mut memory)?;
         let speeds = record.mb_per_s().zip(limit.mb_per_s());
         speeds
             .map(|(own, limit)| own / limit)

@@ -41,6 +41,13 @@ pub fn missing(plan: &Plan) -> Result<Vec<String>> {
         }
         Device::Card(_) | Device::Image => {}
     }
+    if plan.environment.dirty_limit.is_some()
+        && !matches!(plan.environment.device, Device::Card(_) | Device::Image)
+    {
+        miss(Some(
+            "environment.dirty-limit: only a card, an image and a guest have one; leave it out".to_owned(),
+        ));
+    }
     for cell in &cells {
         let has_file_system = !cell.is_raw() && !matches!(plan.environment.device, Device::Directory(_));
         let is_in_guest = cell.value(MACHINE) == GUEST;

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 use crate::bed::{self, CARDS, IMAGE, MOUNTS, WORK, WORK_PREFIX};
 use crate::child::{Children, STEP_TIME, STUDY_VARIABLE};
 use crate::claim::is_claimed;
+use crate::dirty_limit;
 use crate::folder::Folder;
 use crate::guest::SHARE;
 
@@ -87,6 +88,7 @@ pub fn remove_image(children: &Children<'_>, folder: &Path) -> Result<Vec<String
     let image = folder.join(IMAGE);
     let mut done = Vec::new();
     for device in loops_of(&image) {
+        dirty_limit::lift(Path::new(&device));
         let words = ["--detach", &device];
         children.run(Path::new("losetup"), &words, STEP_TIME)?;
         done.push(format!("detached {device}"));

@@ -1,17 +1,40 @@
-//! The dirty limit of a file system that does not count its dirty pages as its device's.
+//! Limits of dirty pages in the page cache, Linux 6.2 and later: of the device of an image (that of a card is `emmc attach`'s), and of a file system
+//! that does not count its dirty pages as its device's.
 
 use std::fs;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 
 use crate::sysfs;
 
 /// File systems of BTRFS, by their UUIDs.
 const BTRFS: &str = "/sys/fs/btrfs";
 
-/// Settings of dirty pages, in the order in which they are set.
-const SETTINGS: [&str; 2] = ["max_ratio_fine", "strict_limit"];
+/// Share of the machine's limit, millionths.
+const RATIO: &str = "max_ratio_fine";
+/// 1 if the limit holds even while the machine has few dirty pages, or 0.
+const STRICT: &str = "strict_limit";
+
+/// Limits the dirty pages of a device to `bytes`, strictly.
+///
+/// # Errors
+/// If the kernel has no such limit, or `bytes` is above that of the machine.
+pub fn set(device: &Path, bytes: u64) -> Result<()> {
+    let settings = settings_of(device);
+    put(&settings.join("max_bytes"), &bytes.to_string())?;
+    put(&settings.join(STRICT), "1")
+}
+
+/// Gives a loop device that limit which a new one has: its number is another image's next.
+pub fn lift(device: &Path) {
+    let settings = settings_of(device);
+    for (setting, value) in [(STRICT, "0"), (RATIO, "1000000")] {
+        // A kernel without these settings has set none.
+        let _ = sysfs::set(&settings.join(setting), value);
+    }
+}
 
 /// Gives a mounted file system the dirty limit of its device. BTRFS alone needs that: it may have several devices, so it counts
 /// dirty pages by itself, and the limits of its devices hold for none of them.
@@ -23,28 +46,33 @@ pub fn extend_to(file_system: &str, device: &Path) -> Result<()> {
         return Ok(());
     }
     let name = device.file_name().unwrap_or_default();
-    let of_device = Path::new("/sys/class/block").join(name).join("bdi");
     let found = fs::read_dir(BTRFS)
         .with_context(|| format!("{BTRFS} can't be read"))?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|folder| folder.join("devices").join(name).exists());
     let own = found.with_context(|| format!("{BTRFS}: no file system there has {}", device.display()))?;
-    copy(&of_device, &own.join("bdi"))
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    for setting in SETTINGS {
-        let source = from.join(setting);
-        let value = fs::read_to_string(&source).with_context(|| {
-            format!(
-                "{} can't be read: the limit of dirty pages needs Linux 6.2",
-                source.display()
-            )
-        })?;
-        let value = value.trim_end();
-        let path = to.join(setting);
-        sysfs::set(&path, value)
-            .map_err(|error| anyhow!("{}: `{value}` can't be set ({error})", path.display()))?;
+    for setting in [RATIO, STRICT] {
+        let path = settings_of(device).join(setting);
+        let value = fs::read_to_string(&path).map_err(|error| problem(&path, "can't be read", &error))?;
+        put(&own.join("bdi").join(setting), value.trim_end())?;
     }
     Ok(())
+}
+
+/// The kernel's settings of the dirty pages of a device.
+fn settings_of(device: &Path) -> PathBuf {
+    let name = device.file_name().unwrap_or_default();
+    Path::new("/sys/class/block").join(name).join("bdi")
+}
+
+fn put(path: &Path, value: &str) -> Result<()> {
+    sysfs::set(path, value).map_err(|error| problem(path, &format!("`{value}` can't be set"), &error))
+}
+
+fn problem(path: &Path, what: &str, error: &std::io::Error) -> Error {
+    let reason = match error.kind() {
+        ErrorKind::NotFound => "it needs Linux 6.2; leave out dirty-limit".to_owned(),
+        _ => error.to_string(),
+    };
+    anyhow!("the limit of dirty pages: {}: {what} ({reason})", path.display())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result};
+use memmap2::MmapMut;
 use results::{RunRecord, counter, nearest_f64};
 use runner::{Measured, Series, Settle, Turn, Watcher, environment};
 
@@ -22,6 +23,9 @@ use crate::words::{self, bench_words};
 
 /// Context switches of the daemon during a cell.
 pub const CONTEXT_SWITCHES_DAEMON: &str = "context_switches_daemon_count";
+
+/// Free memory that was used just before a cell, because the host takes it back.
+pub const USED_BEFORE: &str = "free_memory_used_before_bytes";
 
 /// Name of the trace of the cell that is measured.
 pub const TRACE: &str = "cell.jsonl";
@@ -199,9 +203,10 @@ impl<'run> Blocks<'run> {
         );
         let mut file_system: Option<Result<FileSystem, String>> = None;
         let mut records = Vec::new();
+        let mut memory = None;
         for cell in self.cells(number, round) {
             let measured = match &bed {
-                Ok(bed) if cell.is_raw() => self.cell(bed, cell, None, round),
+                Ok(bed) if cell.is_raw() => self.cell(bed, cell, None, round, &mut memory),
                 Ok(bed) => {
                     let made = file_system.get_or_insert_with(|| {
                         bed.check()
@@ -209,7 +214,7 @@ impl<'run> Blocks<'run> {
                             .map_err(|error| programs::output::with_causes(&error))
                     });
                     match made {
-                        Ok(made) => self.cell(bed, cell, Some(made), round),
+                        Ok(made) => self.cell(bed, cell, Some(made), round, &mut memory),
                         Err(reason) => Err(Error::msg(reason.clone())),
                     }
                 }
@@ -223,21 +228,20 @@ impl<'run> Blocks<'run> {
         Ok(Some(records))
     }
 
-    /// Measures a cell once.
+    /// Measures a cell once. `memory` is what [`warm`] keeps from cell to cell.
     pub(crate) fn cell(
         &self,
         bed: &Bed,
         cell: &Cell,
         file_system: Option<&FileSystem>,
         round: u32,
+        memory: &mut Option<MmapMut>,
     ) -> Result<RunRecord> {
         bed.check()?;
         bed.set_scheduler(cell.value("scheduler"))?;
-        let memory = warm::free_memory(cell, self.children.stop);
         let Some(file_system) = file_system else {
             let device = bed.device().context("there is no raw device")?;
-            drop(memory);
-            return self.bench(cell, device, None, round);
+            return self.bench_warm(cell, device, None, round, memory);
         };
         Settle::FileSystem(file_system.data.clone()).settle();
         let mounted = bed.mount(cell, file_system, self.program(cell))?;
@@ -247,8 +251,7 @@ impl<'run> Blocks<'run> {
             .any(|axis| !cell.value(axis).is_empty());
         let traced = bed.device().filter(|_| is_traced);
         let writes_before = bed.device_writes();
-        drop(memory);
-        let mut record = self.bench(cell, &mounted.directory, traced, round)?;
+        let mut record = self.bench_warm(cell, &mounted.directory, traced, round, memory)?;
         // A mount through FUSE has no device of its own: the measuring process counts none.
         if let (Some(before), Some(after)) = (writes_before, bed.device_writes()) {
             let writes = nearest_f64(after.saturating_sub(before));
@@ -289,6 +292,26 @@ impl<'run> Blocks<'run> {
         let named = |(name, _): &&(String, PathBuf)| name == cell.value(BINARY);
         let under_test = self.plan.binaries.iter().find(named);
         under_test.map_or(self.children.tidegate, |(_, path)| path)
+    }
+
+    /// Measures a target with memory that the host has not taken back.
+    fn bench_warm(
+        &self,
+        cell: &Cell,
+        target: &Path,
+        traced: Option<&Path>,
+        round: u32,
+        memory: &mut Option<MmapMut>,
+    ) -> Result<RunRecord> {
+        let used = warm::free_memory(cell, memory.take(), self.children.stop);
+        let bytes = used.as_ref().map(warm::bytes_of);
+        drop(used);
+        let mut record = self.bench(cell, target, traced, round)?;
+        // At once, before the host takes back what the cell has used.
+        *memory = warm::free_memory(cell, None, self.children.stop);
+        let counter = bytes.map(|bytes| (USED_BEFORE.to_owned(), nearest_f64(bytes)));
+        record.counters.extend(counter);
+        Ok(record)
     }
 
     /// Measures a target; `traced` is the device whose requests are recorded meanwhile.

@@ -2,7 +2,8 @@
 //!
 //! With free page reporting (a feature of virtio's balloon) the host takes back free memory after seconds, in blocks of 2 MiB. The next use of
 //! each page then waits for the host, about 10 us: a file of 256 MiB is written into the page cache at half the speed, or not, depending on what
-//! ran before. The host takes back again what a cell does not use in its first seconds.
+//! ran before. So the memory is kept from cell to cell, and free while one runs alone. Every two seconds the kernel reports up to a sixteenth of
+//! all free blocks, those first that became free last: as much more is kept, for a report within a cell.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,31 +19,34 @@ const PAGE_BYTES: usize = 4096;
 const BLOCK_BYTES: usize = 2 << 20;
 /// Copies of a workload's data: two page caches, and a card in memory.
 const COPIES: u64 = 3;
-/// Data of a workload without a given size.
-const DATA_BYTES: u64 = 256 << 20;
+/// Data of a thread of a workload without a given size, as of `bench file`.
+const DATA_BYTES: u64 = 512 << 20;
 /// Most that is used, seconds of waiting for the host.
 const BYTES_MAX: u64 = 3 << 30;
 /// Share of the free memory that is used at most.
 const SHARE: u64 = 8;
+/// Share of the free memory that the kernel reports at once.
+const REPORT_SHARE: u64 = 16;
 /// `VIRTIO_BALLOON_F_REPORTING`: its place in the line of features in sysfs.
 const REPORTING: usize = 5;
 const BALLOONS: &str = "/sys/bus/virtio/drivers/virtio_balloon";
 
-/// As much free memory as a cell needs, used: the page cache takes it first once this value is dropped. `None` where no host takes back free
-/// memory.
-pub fn free_memory(cell: &Cell, stop: &AtomicBool) -> Option<MmapMut> {
-    if !host_takes_free_memory() {
-        return None;
+/// As much free memory as a cell needs, used: the page cache takes it first once this value is dropped. `kept` is that of the cell before. `None`
+/// where no host takes back free memory.
+pub fn free_memory(cell: &Cell, kept: Option<MmapMut>, stop: &AtomicBool) -> Option<MmapMut> {
+    let is_enough = |memory: &MmapMut| bytes_of(memory) >= copies(cell);
+    if kept.as_ref().is_some_and(is_enough) || !host_takes_free_memory() {
+        return kept;
     }
+    drop(kept);
     let info = rustix::system::sysinfo();
     let free = info.freeram.saturating_mul(info.mem_unit.into());
     let free = groups()
         .iter()
         .filter_map(|group| left_in(group))
         .fold(free, u64::min);
-    let data = parse_bytes(cell.value("workload.size")).unwrap_or(DATA_BYTES);
-    let wanted = data.saturating_mul(COPIES).min(BYTES_MAX).min(free / SHARE);
-    let mut memory = MmapMut::map_anon(usize::try_from(wanted).ok()?).ok()?;
+    let bytes = usize::try_from(bytes_to_use(cell, free)).ok()?;
+    let mut memory = MmapMut::map_anon(bytes).ok()?;
     // Whole blocks, as large pieces of the page cache are; without them single pages.
     let _ = memory.advise(Advice::HugePage);
     for block in memory.chunks_mut(BLOCK_BYTES) {
@@ -54,6 +58,24 @@ pub fn free_memory(cell: &Cell, stop: &AtomicBool) -> Option<MmapMut> {
         }
     }
     Some(memory)
+}
+
+/// Size of such memory.
+pub fn bytes_of(memory: &MmapMut) -> u64 {
+    u64::try_from(memory.len()).unwrap_or(u64::MAX)
+}
+
+/// Three times the data of all threads.
+fn copies(cell: &Cell) -> u64 {
+    let data = parse_bytes(cell.value("workload.size")).unwrap_or(DATA_BYTES);
+    let threads = cell.value("workload.threads").parse().unwrap_or(1_u64);
+    data.saturating_mul(threads).saturating_mul(COPIES)
+}
+
+/// That and a report's share, as far as there is free memory for it.
+fn bytes_to_use(cell: &Cell, free_bytes: u64) -> u64 {
+    let wanted = copies(cell).saturating_add(free_bytes / REPORT_SHARE);
+    wanted.min(BYTES_MAX).min(free_bytes / SHARE)
 }
 
 fn host_takes_free_memory() -> bool {
@@ -85,21 +107,31 @@ fn place_of(line: &str) -> Option<PathBuf> {
     Some(Path::new(root).join(path.trim_start_matches('/')))
 }
 
-/// Memory that a control group may still take, if it has a limit.
+/// Memory that a control group may still take, if it has a limit. Its pages of files count as free: they make way.
 fn left_in(group: &Path) -> Option<u64> {
     let number = |name: &str| {
-        fs::read_to_string(group.join(name))
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
+        let text = fs::read_to_string(group.join(name)).ok()?;
+        text.trim().parse::<u64>().ok()
     };
-    let pairs = [
+    let limits = [
         ("memory.max", "memory.current"),
+        ("memory.high", "memory.current"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
     ];
-    let left = |(limit, used)| Some(number(limit)?.saturating_sub(number(used)?));
-    pairs.into_iter().find_map(left)
+    let of_files = file_bytes_in(group);
+    let left = |(limit, used)| {
+        let used = number(used)?.saturating_sub(of_files);
+        Some(number(limit)?.saturating_sub(used))
+    };
+    limits.into_iter().filter_map(left).min()
+}
+
+/// Bytes of a control group's pages of files.
+fn file_bytes_in(group: &Path) -> u64 {
+    let text = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let values = text.lines().filter_map(|line| line.split_once(' '));
+    let of_files = values.filter(|(name, _)| ["active_file", "inactive_file"].contains(name));
+    of_files.filter_map(|(_, bytes)| bytes.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -116,6 +148,24 @@ mod tests {
     }
 
     #[test]
+    fn three_copies_of_the_data_of_all_threads_are_used_if_there_is_memory() {
+        let of = |axes: &[(&str, &str)], free| {
+            let cell = Cell(crate::plan::Values::new());
+            let cell = axes
+                .iter()
+                .fold(cell, |cell, (axis, value)| cell.with(axis, value));
+            bytes_to_use(&cell, free)
+        };
+        let much = 16 << 30;
+        assert_eq!(of(&[], 20 << 30), 2560 << 20);
+        assert_eq!(of(&[("workload.size", "64m")], much), (192 + 1024) << 20);
+        let threads = [("workload.size", "64m"), ("workload.threads", "4")];
+        assert_eq!(of(&threads, much), (768 + 1024) << 20);
+        assert_eq!(of(&threads, 1 << 30), 128 << 20);
+        assert_eq!(of(&[("workload.size", "8g")], 64 << 30), BYTES_MAX);
+    }
+
+    #[test]
     fn the_rest_below_a_limit_is_what_may_be_used() {
         let group = tempfile::tempdir().unwrap();
         let set = |name: &str, value: &str| fs::write(group.path().join(name), value).unwrap();
@@ -124,6 +174,10 @@ mod tests {
         set("memory.current", "300\n");
         assert_eq!(left_in(group.path()), None);
         set("memory.max", "1000\n");
+        assert_eq!(left_in(group.path()), Some(700));
+        set("memory.stat", "anon 100\ninactive_file 50\nactive_file 50\n");
+        assert_eq!(left_in(group.path()), Some(800));
+        set("memory.high", "900\n");
         assert_eq!(left_in(group.path()), Some(700));
         set("memory.current", "2000\n");
         assert_eq!(left_in(group.path()), Some(0));

@@ -39,6 +39,6 @@ pub use page_cache::CachedPages;
 /// own (`unshare -m`): mkfs.btrfs looks at the image of every mounted loop device of the machine, and fails if one can't be reached.
 pub const BESIDE_DEAD_MOUNTS: &str = "
     while read -r _ place kind _; do
-        case $kind in fuse*) stat \"$place\" >/dev/null 2>&1 || umount -l \"$place\" ;; esac
+        case $kind in fuse*) timeout 2 stat \"$place\" >/dev/null 2>&1 || umount -l \"$place\" ;; esac
     done </proc/self/mounts
     exec \"$@\"";

@@ -223,7 +223,7 @@ fn requests_that_follow_one_another_quickly_are_found_by_polling_and_others_are_
 fn is_older_than(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let numbers: Vec<u32> = release
-        .split(['.', '-'])
+        .split(['.', '-', '+'])
         .map_while(|part| part.parse().ok())
         .take(2)
         .collect();

@@ -1,9 +1,11 @@
 //! The limit of dirty pages holds for file systems that count theirs apart from their device's.
 
+use std::env;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use testkit::{BESIDE_DEAD_MOUNTS, Need, needs, report_left_out};
 
@@ -12,7 +14,7 @@ use crate::{folder, records};
 const PLAN: &str = r#"
 name = "limited"
 [environment]
-device = "card:gt-i9300"
+device = "DEVICE"
 size = "160m"
 dirty-limit = "16m"
 [workload]
@@ -27,37 +29,56 @@ x = "fs"
 axes.fs = ["btrfs"]
 "#;
 
+/// Longest time of the study.
+const PATIENCE: Duration = Duration::from_secs(240);
+
 /// The settings of dirty pages in a folder of the kernel: share of the machine's limit, strictness.
 fn rules(bdi: &Path) -> Option<[String; 2]> {
-    let read = |name: &str| fs::read_to_string(bdi.join(name)).ok();
+    let read = |name: &str| Some(fs::read_to_string(bdi.join(name)).ok()?.trim().to_owned());
     Some([read("max_ratio_fine")?, read("strict_limit")?])
 }
 
-/// A study that runs in a mount namespace of its own, where mounts whose daemon is gone are not seen; stopped on drop.
+/// A study whose mkfs.btrfs does not see mounts whose daemon is gone; stopped on drop.
 struct Running(Child);
 
 impl Running {
     fn start(place: &Path) -> Self {
-        let study = Command::new("unshare")
-            .args(["-m", "sh", "-c", BESIDE_DEAD_MOUNTS, "tidegate"])
-            .arg(env!("CARGO_BIN_EXE_tidegate"))
+        let path = env::var("PATH").unwrap_or_default();
+        let makers = place.join("makers");
+        let maker = makers.join("mkfs.btrfs");
+        let script = format!(
+            "#!/bin/sh\nPATH={path}:/usr/sbin:/sbin\nexec unshare -m sh -c '{BESIDE_DEAD_MOUNTS}' mkfs mkfs.btrfs \"$@\"\n"
+        );
+        fs::create_dir_all(&makers).expect("it is writable");
+        fs::write(&maker, script).expect("it is writable");
+        fs::set_permissions(&maker, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let study = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["study", "run", "p.toml", "-d", "s", "--rounds", "2"])
             .current_dir(place)
+            .env("PATH", format!("{}:{path}", makers.display()))
             .env("TIDEGATE_HISTORY", "off")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        Self(study.expect("unshare runs"))
+        Self(study.expect("the binary runs"))
     }
 
-    /// The name of the device of the btrfs that is mounted there now.
-    fn btrfs(&self) -> Option<String> {
-        let mounts = fs::read_to_string(format!("/proc/{}/mounts", self.0.id())).ok()?;
-        let found = mounts.lines().find_map(|line| {
-            let is_it = line.contains("/s/mounts/native btrfs ");
-            line.strip_prefix("/dev/")?.split(' ').next().filter(|_| is_it)
-        });
-        found.map(str::to_owned)
+    /// Calls `look` with the name of the device of the study's btrfs while it is mounted.
+    fn watch(&mut self, place: &Path, mut look: impl FnMut(&str)) -> ExitStatus {
+        let began = Instant::now();
+        let mountpoint = place.canonicalize().expect("it is there").join("s/mounts/native");
+        let mounted = format!(" {} btrfs ", mountpoint.display());
+        loop {
+            let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc is mounted");
+            let line = mounts.lines().find(|line| line.contains(&mounted));
+            let device = line.and_then(|line| line.strip_prefix("/dev/")?.split(' ').next());
+            device.into_iter().for_each(&mut look);
+            if let Some(status) = self.0.try_wait().expect("it is a child") {
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "the study does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -69,8 +90,7 @@ impl Drop for Running {
     }
 }
 
-#[test]
-fn a_card_s_limit_holds_for_the_dirty_pages_that_btrfs_counts_itself() {
+fn can_run() -> bool {
     let tools = [
         Need::Root,
         Need::LOOP,
@@ -79,43 +99,59 @@ fn a_card_s_limit_holds_for_the_dirty_pages_that_btrfs_counts_itself() {
         Need::Program("unshare"),
     ];
     if !needs(&tools) {
-        return;
+        return false;
     }
-    let known = fs::read_to_string("/proc/filesystems").unwrap();
+    // Both may be modules that nothing has used yet.
+    let _ = fs::File::open("/dev/loop-control");
+    let _ = Command::new("modprobe").args(["-q", "btrfs"]).status();
+    let known = fs::read_to_string("/proc/filesystems").expect("/proc is mounted");
     if !known.contains("btrfs") {
         report_left_out("no btrfs here");
-        return;
+        return false;
     }
-    if !fs::exists("/sys/block/loop0/bdi/strict_limit").unwrap() {
+    if !Path::new("/sys/block/loop0/bdi/strict_limit").exists() {
         report_left_out("no strict_limit in /sys/block/loop0/bdi: it needs Linux 6.2");
+        return false;
+    }
+    true
+}
+
+#[test]
+fn a_device_s_limit_holds_for_the_dirty_pages_that_btrfs_counts_itself() {
+    if !can_run() {
         return;
     }
-    let place = folder();
-    fs::write(place.path().join("p.toml"), PLAN).unwrap();
-    let mut study = Running::start(place.path());
-    let mut seen = Vec::new();
-    let status = loop {
-        if let Some(device) = study.btrfs() {
+    for kind in ["card:gt-i9300", "image"] {
+        let place = folder();
+        let place = place.path();
+        fs::write(place.join("p.toml"), PLAN.replace("DEVICE", kind)).unwrap();
+        let (mut seen, mut name) = (Vec::new(), String::new());
+        let status = Running::start(place).watch(place, |device| {
             let entries = fs::read_dir("/sys/fs/btrfs").unwrap().flatten();
             let own = entries
                 .map(|entry| entry.path())
-                .find(|path| path.join("devices").join(&device).exists());
-            let of_device = rules(&Path::new("/sys/block").join(&device).join("bdi"));
+                .find(|path| path.join("devices").join(device).exists());
+            let of_device = rules(&Path::new("/sys/block").join(device).join("bdi"));
             seen.extend(own.map(|path| (rules(&path.join("bdi")), of_device)));
-        }
-        if let Some(status) = study.0.try_wait().unwrap() {
-            break status;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
-    assert_eq!(status.code(), Some(0));
-    assert!(
-        records(&place.path().join("s"))
-            .iter()
-            .all(|record| record["complete"] == true)
-    );
-    let holds = seen
-        .iter()
-        .any(|(own, device)| own == device && own.as_ref().is_some_and(|[_, strict]| strict.trim() == "1"));
-    assert!(holds, "{:?}", seen.last());
+            device.clone_into(&mut name);
+        });
+        assert_eq!(status.code(), Some(0), "{kind}");
+        let records = records(&place.join("s"));
+        assert!(records.iter().all(|record| record["complete"] == true), "{kind}");
+        let holds = seen.iter().any(|(own, device)| {
+            own == device
+                && own
+                    .as_ref()
+                    .is_some_and(|[ratio, strict]| ratio != "1000000" && strict == "1")
+        });
+        assert!(holds, "{kind}: {:?}", seen.last());
+        // The device is gone, or another test may have attached something to it meanwhile.
+        let device = Path::new("/sys/block").join(&name);
+        let after = rules(&device.join("bdi"));
+        let is_free = !device.join("loop/backing_file").exists();
+        let is_lifted = after
+            .as_ref()
+            .is_none_or(|[ratio, strict]| ratio == "1000000" && strict == "0");
+        assert!(!is_free || is_lifted, "{kind}: {name}: {after:?}");
+    }
 }

@@ -272,6 +272,8 @@ fn a_plan_that_would_lie_or_write_elsewhere_is_refused() {
         let message = plan("record =", &format!("{flag}\nrecord ="));
         assert!(message.contains("cannot be used multiple times"), "{message}");
     }
+    let message = plan("[workload]", "dirty-limit = \"16m\"\n[workload]");
+    assert!(message.contains("only a card, an image and a guest"), "{message}");
     let message = plan("mount.flusher", "mount.foreground = true\nmount.flusher");
     assert!(message.contains("mount.foreground"), "{message}");
     assert!(plan("name = \"folder\"", "name = \"a\\u001b[2J\"").contains("control character"));
@@ -321,6 +323,17 @@ fn a_study_is_resumed_only_as_it_began_and_its_failures_stay_visible() {
     fs::create_dir_all(place.join("other/data")).unwrap();
     let message = refused(&["study", "resume", "../s"], &place.join("other"));
     assert!(message.contains("another device"), "{message}");
+    // An earlier version measured in another way.
+    let environment = place.join("s/environment.json");
+    let state = fs::read_to_string(&environment).unwrap();
+    let earlier: serde_json::Value = serde_json::from_str(&state).unwrap();
+    let mut earlier = earlier.as_object().unwrap().clone();
+    assert!(earlier.remove("method").is_some());
+    fs::write(&environment, serde_json::to_string(&earlier).unwrap()).unwrap();
+    let message = refused(&["study", "resume", "s"], place);
+    assert!(message.contains("another method of measuring"), "{message}");
+    done(&["study", "report", "s"], place);
+    fs::write(&environment, state).unwrap();
     // A line that is just being written.
     let stored = fs::read(&cells).unwrap();
     fs::write(&cells, &stored[..stored.len() - 20]).unwrap();

@@ -82,12 +82,6 @@ pub fn environment(stored: StoredEnvironment) -> Result<Environment> {
             stored.device
         );
     }
-    if stored.dirty_limit.is_some() && !matches!(device, Device::Card(_) | Device::Image) {
-        bail!(
-            "environment.dirty-limit: only a card and a guest have one, and the device is `{}`",
-            stored.device
-        );
-    }
     Ok(Environment {
         device,
         time_scale,
