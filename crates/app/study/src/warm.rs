@@ -2,7 +2,7 @@
 //!
 //! With free page reporting (a feature of virtio's balloon) the host takes back free memory after seconds, in blocks of 2 MiB. The next use of
 //! each page then waits for the host, about 10 us: a file of 256 MiB is written into the page cache at half the speed, or not, depending on what
-//! ran before. So the memory is kept from cell to cell, and free while one runs alone. Every two seconds the kernel reports up to a sixteenth of
+//! ran before. So the memory is kept from cell to cell, and free only while one runs. Every two seconds the kernel reports up to a sixteenth of
 //! all free blocks, those first that became free last: as much more is kept, for a report within a cell.
 
 use std::fs;
