@@ -107,6 +107,8 @@ impl<'run> Bed<'run> {
                     })
                     .and_then(|device| {
                         let device = PathBuf::from(device.trim());
+                        // That of an image that was detached by others.
+                        dirty_limit::lift(&device);
                         if let Some(limit) = environment.dirty_limit {
                             dirty_limit::set(&device, limit)?;
                         }

@@ -8,6 +8,7 @@ use results::nearest_f64;
 
 pub use crate::bed::scheduler_of;
 use crate::cell::{Block, Cell, GUEST, MACHINE, MOUNT, NATIVE, PEERS, blocks};
+use crate::dirty_limit;
 use crate::guest;
 use crate::plan::{Device, Plan};
 
@@ -47,6 +48,10 @@ pub fn missing(plan: &Plan) -> Result<Vec<String>> {
         miss(Some(
             "environment.dirty-limit: only a card, an image and a guest have one; leave it out".to_owned(),
         ));
+    }
+    let is_on_host = |cell: &Cell| cell.value(MACHINE) != GUEST;
+    if cells.iter().any(is_on_host) {
+        miss(plan.environment.dirty_limit.and_then(dirty_limit::missing));
     }
     for cell in &cells {
         let has_file_system = !cell.is_raw() && !matches!(plan.environment.device, Device::Directory(_));

@@ -17,21 +17,44 @@ const RATIO: &str = "max_ratio_fine";
 /// 1 if the limit holds even while the machine has few dirty pages, or 0.
 const STRICT: &str = "strict_limit";
 
+/// Least limit, as of `emmc attach`: below it writers wait for each page.
+pub const BYTES_MIN: u64 = 1 << 20;
+
+/// Why this machine's kernel can't limit the dirty pages of a device to `bytes`.
+pub fn missing(bytes: u64) -> Option<String> {
+    if bytes < BYTES_MIN {
+        return Some(format!(
+            "environment.dirty-limit: {bytes} bytes, expected at least 1 MiB"
+        ));
+    }
+    let devices = fs::read_dir("/sys/class/bdi").into_iter().flatten().flatten();
+    let is_known = devices
+        .into_iter()
+        .any(|device| device.path().join(STRICT).exists());
+    (!is_known).then(|| "environment.dirty-limit: it needs Linux 6.2; leave it out".to_owned())
+}
+
 /// Limits the dirty pages of a device to `bytes`, strictly.
 ///
 /// # Errors
 /// If the kernel has no such limit, or `bytes` is above that of the machine.
 pub fn set(device: &Path, bytes: u64) -> Result<()> {
     let settings = settings_of(device);
-    put(&settings.join("max_bytes"), &bytes.to_string())?;
+    let path = settings.join("max_bytes");
+    let most = fs::read_to_string(&path).unwrap_or_default();
+    put(&path, &bytes.to_string()).with_context(|| format!("expected at most {}", most.trim()))?;
     put(&settings.join(STRICT), "1")
 }
 
-/// Gives a loop device that limit which a new one has: its number is another image's next.
+/// Gives a loop device with a limit that which a new one has: its number is another image's next.
 pub fn lift(device: &Path) {
     let settings = settings_of(device);
+    let is_strict = fs::read_to_string(settings.join(STRICT)).is_ok_and(|value| value.trim() == "1");
+    if !is_strict {
+        return;
+    }
     for (setting, value) in [(STRICT, "0"), (RATIO, "1000000")] {
-        // A kernel without these settings has set none.
+        // The next study looks again.
         let _ = sysfs::set(&settings.join(setting), value);
     }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result};
-use memmap2::MmapMut;
 use results::{RunRecord, counter, nearest_f64};
 use runner::{Measured, Series, Settle, Turn, Watcher, environment};
 
@@ -203,10 +202,9 @@ impl<'run> Blocks<'run> {
         );
         let mut file_system: Option<Result<FileSystem, String>> = None;
         let mut records = Vec::new();
-        let mut memory = None;
         for cell in self.cells(number, round) {
             let measured = match &bed {
-                Ok(bed) if cell.is_raw() => self.cell(bed, cell, None, round, &mut memory),
+                Ok(bed) if cell.is_raw() => self.cell(bed, cell, None, round),
                 Ok(bed) => {
                     let made = file_system.get_or_insert_with(|| {
                         bed.check()
@@ -214,7 +212,7 @@ impl<'run> Blocks<'run> {
                             .map_err(|error| programs::output::with_causes(&error))
                     });
                     match made {
-                        Ok(made) => self.cell(bed, cell, Some(made), round, &mut memory),
+                        Ok(made) => self.cell(bed, cell, Some(made), round),
                         Err(reason) => Err(Error::msg(reason.clone())),
                     }
                 }
@@ -228,20 +226,27 @@ impl<'run> Blocks<'run> {
         Ok(Some(records))
     }
 
-    /// Measures a cell once. `memory` is what [`warm`] keeps from cell to cell.
+    /// Measures a cell once.
     pub(crate) fn cell(
         &self,
         bed: &Bed,
         cell: &Cell,
         file_system: Option<&FileSystem>,
         round: u32,
-        memory: &mut Option<MmapMut>,
     ) -> Result<RunRecord> {
         bed.check()?;
         bed.set_scheduler(cell.value("scheduler"))?;
+        let memory = warm::free_memory(cell, self.children.stop);
+        let used_before = memory.as_ref().map(|memory| {
+            let bytes = u64::try_from(memory.len()).unwrap_or(u64::MAX);
+            (USED_BEFORE.to_owned(), nearest_f64(bytes))
+        });
         let Some(file_system) = file_system else {
             let device = bed.device().context("there is no raw device")?;
-            return self.bench_warm(cell, device, None, round, memory);
+            drop(memory);
+            let mut record = self.bench(cell, device, None, round)?;
+            record.counters.extend(used_before);
+            return Ok(record);
         };
         Settle::FileSystem(file_system.data.clone()).settle();
         let mounted = bed.mount(cell, file_system, self.program(cell))?;
@@ -251,7 +256,9 @@ impl<'run> Blocks<'run> {
             .any(|axis| !cell.value(axis).is_empty());
         let traced = bed.device().filter(|_| is_traced);
         let writes_before = bed.device_writes();
-        let mut record = self.bench_warm(cell, &mounted.directory, traced, round, memory)?;
+        drop(memory);
+        let mut record = self.bench(cell, &mounted.directory, traced, round)?;
+        record.counters.extend(used_before);
         // A mount through FUSE has no device of its own: the measuring process counts none.
         if let (Some(before), Some(after)) = (writes_before, bed.device_writes()) {
             let writes = nearest_f64(after.saturating_sub(before));
@@ -292,26 +299,6 @@ impl<'run> Blocks<'run> {
         let named = |(name, _): &&(String, PathBuf)| name == cell.value(BINARY);
         let under_test = self.plan.binaries.iter().find(named);
         under_test.map_or(self.children.tidegate, |(_, path)| path)
-    }
-
-    /// Measures a target with memory that the host has not taken back.
-    fn bench_warm(
-        &self,
-        cell: &Cell,
-        target: &Path,
-        traced: Option<&Path>,
-        round: u32,
-        memory: &mut Option<MmapMut>,
-    ) -> Result<RunRecord> {
-        let used = warm::free_memory(cell, memory.take(), self.children.stop);
-        let bytes = used.as_ref().map(warm::bytes_of);
-        drop(used);
-        let mut record = self.bench(cell, target, traced, round)?;
-        // At once, before the host takes back what the cell has used.
-        *memory = warm::free_memory(cell, None, self.children.stop);
-        let counter = bytes.map(|bytes| (USED_BEFORE.to_owned(), nearest_f64(bytes)));
-        record.counters.extend(counter);
-        Ok(record)
     }
 
     /// Measures a target; `traced` is the device whose requests are recorded meanwhile.

@@ -2,8 +2,8 @@
 //!
 //! With free page reporting (a feature of virtio's balloon) the host takes back free memory after seconds, in blocks of 2 MiB. The next use of
 //! each page then waits for the host, about 10 us: a file of 256 MiB is written into the page cache at half the speed, or not, depending on what
-//! ran before. So the memory is kept from cell to cell, and free only while one runs. Every two seconds the kernel reports up to a sixteenth of
-//! all free blocks, those first that became free last: as much more is kept, for a report within a cell.
+//! ran before. Every two seconds the kernel reports up to a sixteenth of all free blocks, those first that became free last: as much more is
+//! used, for a report within a cell.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,14 +31,12 @@ const REPORT_SHARE: u64 = 16;
 const REPORTING: usize = 5;
 const BALLOONS: &str = "/sys/bus/virtio/drivers/virtio_balloon";
 
-/// As much free memory as a cell needs, used: the page cache takes it first once this value is dropped. `kept` is that of the cell before. `None`
-/// where no host takes back free memory.
-pub fn free_memory(cell: &Cell, kept: Option<MmapMut>, stop: &AtomicBool) -> Option<MmapMut> {
-    let is_enough = |memory: &MmapMut| bytes_of(memory) >= copies(cell);
-    if kept.as_ref().is_some_and(is_enough) || !host_takes_free_memory() {
-        return kept;
+/// As much free memory as a cell needs, used: the page cache takes it first once this value is dropped. `None` where no host takes back free
+/// memory.
+pub fn free_memory(cell: &Cell, stop: &AtomicBool) -> Option<MmapMut> {
+    if !host_takes_free_memory() {
+        return None;
     }
-    drop(kept);
     let info = rustix::system::sysinfo();
     let free = info.freeram.saturating_mul(info.mem_unit.into());
     let free = groups()
@@ -60,22 +58,14 @@ pub fn free_memory(cell: &Cell, kept: Option<MmapMut>, stop: &AtomicBool) -> Opt
     Some(memory)
 }
 
-/// Size of such memory.
-pub fn bytes_of(memory: &MmapMut) -> u64 {
-    u64::try_from(memory.len()).unwrap_or(u64::MAX)
-}
-
-/// Three times the data of all threads.
-fn copies(cell: &Cell) -> u64 {
-    let data = parse_bytes(cell.value("workload.size")).unwrap_or(DATA_BYTES);
-    let threads = cell.value("workload.threads").parse().unwrap_or(1_u64);
-    data.saturating_mul(threads).saturating_mul(COPIES)
-}
-
-/// That and a report's share, as far as there is free memory for it.
+/// Three times the data of all threads and a report's share, as far as there is free memory for it.
 fn bytes_to_use(cell: &Cell, free_bytes: u64) -> u64 {
-    let wanted = copies(cell).saturating_add(free_bytes / REPORT_SHARE);
-    wanted.min(BYTES_MAX).min(free_bytes / SHARE)
+    let data = parse_bytes(cell.value("workload.size")).unwrap_or(DATA_BYTES);
+    let threads = ["workload.threads", "workload.numjobs"].map(|axis| cell.value(axis).parse::<u64>());
+    let threads = threads.into_iter().flatten().max().unwrap_or(1);
+    let wanted = data.saturating_mul(threads).saturating_mul(COPIES);
+    let with_report = wanted.saturating_add(free_bytes / REPORT_SHARE);
+    with_report.min(BYTES_MAX).min(free_bytes / SHARE)
 }
 
 fn host_takes_free_memory() -> bool {
