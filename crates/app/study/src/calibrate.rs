@@ -1,11 +1,11 @@
 //! Finds the time scale of a card at which one ratio has its published value.
 //!
 //! With `d` the time of the card and `h` that of the host for the same data, the cell takes `d / K + h` and MAX takes
-//! `d / K`: its share is `1 / (1 + K h / d)`. One measurement gives `h / d`, and so a better `K`; a few steps are
-//! enough, because the model is only about right. Single measurements differ by a tenth, so near the target the median
-//! of three counts.
+//! `d / K`: its share is `1 / (1 + K h / d)`. Each measurement gives `h / d`, and the median of them `K`. Single ones
+//! differ by a tenth, a few by half; and the model is only about right, so that those far from the target do not count.
 
 use anyhow::{Context, Result, bail};
+use results::median;
 
 use crate::bed::Bed;
 use crate::cell::Cell;
@@ -18,14 +18,11 @@ const FIRST: f64 = 9.0;
 /// Scales that a card accepts and a machine can serve.
 const RANGE: (f64, f64) = (0.1, 200.0);
 
-/// Scales that are tried before giving up.
-const ATTEMPTS: u32 = 6;
+/// Measurements after the first one.
+const MEASUREMENTS: usize = 5;
 
-/// Measurements of a scale whose first one is near the target.
-const REPEATS: usize = 3;
-
-/// That is: at most so many tolerances away.
-const NEAR: f64 = 2.0;
+/// Greatest distance of a scale from the one found at which its shares count, relative to that.
+const NEAR: f64 = 0.15;
 
 /// A time scale and the share that was measured with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,54 +44,54 @@ pub fn calibrate(
     say: &dyn Fn(&str),
 ) -> Result<Calibrated> {
     let cell = Cell::of(plan, &[&calibration.cell]).context("environment.calibrate.cell")?;
-    let mut scale = FIRST;
-    let mut best: Option<Calibrated> = None;
-    for _ in 0..ATTEMPTS {
-        let share = median_near(calibration, || blocks.share(&cell, scale))?;
+    let found = fit(calibration.target, |scale| {
+        let share = blocks.share(&cell, scale)?;
         say(&format!(
             "time scale {scale:.2}: share of MAX {share:.3}, wanted {}",
             calibration.target
         ));
-        let found = Calibrated { scale, share };
-        let distance = |found: &Calibrated| (found.share - calibration.target).abs();
-        if best.is_none_or(|best| distance(&found) < distance(&best)) {
-            best = Some(found);
-        }
-        if distance(&found) <= calibration.tolerance / 2.0 {
-            break;
-        }
-        scale = next(scale, share, calibration.target);
-    }
-    match best {
-        Some(best) if (best.share - calibration.target).abs() <= calibration.tolerance => Ok(best),
-        Some(best) => bail!(
+        Ok(share)
+    })?;
+    say(&format!(
+        "time scale {:.2} is taken: share of MAX {:.3} (median of those near it)",
+        found.scale, found.share
+    ));
+    if (found.share - calibration.target).abs() > calibration.tolerance {
+        bail!(
             "no time scale gives a share of {} (nearest: {:.3} at {:.2}); set environment.time-scale to a number",
             calibration.target,
-            best.share,
-            best.scale
-        ),
-        None => bail!("nothing was measured"),
+            found.share,
+            found.scale
+        );
     }
+    Ok(found)
 }
 
-/// The share that `measure` gives: of one measurement if that is far from the target, otherwise the median of several.
-fn median_near(calibration: &Calibration, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
-    let mut shares = vec![measure()?];
-    let away = (shares[0] - calibration.target).abs();
-    while away <= calibration.tolerance * NEAR && shares.len() < REPEATS {
-        shares.push(measure()?);
+/// Measures at the scale that the measurements before give, and the first time far from it.
+fn fit(target: f64, mut share: impl FnMut(f64) -> Result<f64>) -> Result<Calibrated> {
+    let mut scale = scale_of(host_time(FIRST, share(FIRST)?), target);
+    let mut measured = Vec::with_capacity(MEASUREMENTS);
+    for _ in 0..MEASUREMENTS {
+        measured.push((scale, share(scale)?));
+        let times: Vec<f64> = measured.iter().map(|found| host_time(found.0, found.1)).collect();
+        scale = scale_of(median(&times).unwrap_or(1.0), target);
     }
-    shares.sort_by(f64::total_cmp);
-    Ok(shares[shares.len() / 2])
+    let is_near = |found: &&(f64, f64)| (found.0 / scale - 1.0).abs() <= NEAR;
+    let near: Vec<f64> = measured.iter().filter(is_near).map(|found| found.1).collect();
+    let share =
+        median(&near).context("the shares of MAX differ too much; set environment.time-scale to a number")?;
+    Ok(Calibrated { scale, share })
 }
 
-/// The next scale to try, with two decimals: a card accepts six.
-fn next(scale: f64, share: f64, target: f64) -> f64 {
-    let better = match share < 1.0 {
-        true => scale * (1.0 / target - 1.0) / (1.0 / share - 1.0),
-        false => scale * 4.0,
-    };
-    (better.clamp(RANGE.0, RANGE.1) * 100.0).round() / 100.0
+/// Time of the host for the cell's data, in the time that the card takes for it at real speed.
+fn host_time(scale: f64, share: f64) -> f64 {
+    (1.0 / share - 1.0) / scale
+}
+
+/// The scale at which the share is the target, with two decimals: a card accepts six.
+fn scale_of(host_time: f64, target: f64) -> f64 {
+    let scale = (1.0 / target - 1.0) / host_time.max(f64::MIN_POSITIVE);
+    (scale.clamp(RANGE.0, RANGE.1) * 100.0).round() / 100.0
 }
 
 impl Blocks<'_> {
@@ -118,36 +115,27 @@ mod tests {
     #[test]
     fn a_scale_is_one_that_a_card_accepts() {
         for share in [0.001, 0.1, 0.489, 1.0, 1.2] {
-            let text = next(9.0, share, 0.18).to_string();
+            let scale = scale_of(host_time(FIRST, share), 0.18);
+            assert!((RANGE.0..=RANGE.1).contains(&scale), "{scale}");
+            let text = scale.to_string();
             let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
             assert!(decimals <= 2, "{text}");
         }
     }
 
     #[test]
-    fn near_the_target_the_median_counts() {
-        let calibration = Calibration {
-            cell: crate::plan::Values::new(),
-            target: 0.18,
-            tolerance: 0.01,
-        };
-        let of = |values: &[f64]| {
-            let mut left = values.iter();
-            let share = median_near(&calibration, || Ok(*left.next().unwrap())).unwrap();
-            (share, left.len())
-        };
-        assert_eq!(of(&[0.34, 0.18, 0.18]), (0.34, 2));
-        assert_eq!(of(&[0.18, 0.15, 0.17]), (0.17, 0));
-        assert_eq!(of(&[0.165, 0.21, 0.2]), (0.2, 0));
+    fn the_scale_is_found_on_a_host_some_of_whose_measurements_are_far_off() {
+        let noise = [1.0, 0.5, 1.1, 0.9, 1.0, 1.6];
+        let share = |scale: f64| 1.0 / (1.3 + scale * 0.25);
+        let mut turn = noise.iter();
+        let found = fit(0.18, |scale| Ok(share(scale) * turn.next().unwrap())).unwrap();
+        assert!((share(found.scale) - 0.18).abs() < 0.012, "{found:?}");
+        assert!((found.share - 0.18).abs() < 0.03, "{found:?}");
     }
 
     #[test]
-    fn a_few_steps_find_the_scale_of_a_host_that_takes_a_fixed_time() {
-        let share = |scale: f64| 1.0 / (1.3 + scale * 0.25);
-        let mut scale = FIRST;
-        for _ in 0..3 {
-            scale = next(scale, share(scale), 0.18);
-        }
-        assert!((share(scale) - 0.18).abs() < 0.005, "{scale}: {}", share(scale));
+    fn a_share_that_no_scale_has_is_not_found() {
+        let found = fit(0.18, |_| Ok(0.9)).unwrap();
+        assert!((found.share - 0.18).abs() > 0.1, "{found:?}");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! With free page reporting (a feature of virtio's balloon) the host takes back free memory after seconds, in blocks of 2 MiB. The next use of
 //! each page then waits for the host, about 10 us: a file of 256 MiB is written into the page cache at half the speed, or not, depending on what
-//! ran before. Every two seconds the kernel reports up to a sixteenth of all free blocks, those first that became free last: as much more is
-//! used, for a report within a cell.
+//! ran before. Every two seconds the kernel reports up to a sixteenth of all free blocks, those first that became free last: a cell within
+//! which it does so is slower all the same. As much more could be used, which costs a second or two for each cell.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,6 @@ const DATA_BYTES: u64 = 512 << 20;
 const BYTES_MAX: u64 = 3 << 30;
 /// Share of the free memory that is used at most.
 const SHARE: u64 = 8;
-/// Share of the free memory that the kernel reports at once.
-const REPORT_SHARE: u64 = 16;
 /// `VIRTIO_BALLOON_F_REPORTING`: its place in the line of features in sysfs.
 const REPORTING: usize = 5;
 const BALLOONS: &str = "/sys/bus/virtio/drivers/virtio_balloon";
@@ -58,14 +56,13 @@ pub fn free_memory(cell: &Cell, stop: &AtomicBool) -> Option<MmapMut> {
     Some(memory)
 }
 
-/// Three times the data of all threads and a report's share, as far as there is free memory for it.
+/// Three times the data of all threads, as far as there is free memory for it.
 fn bytes_to_use(cell: &Cell, free_bytes: u64) -> u64 {
     let data = parse_bytes(cell.value("workload.size")).unwrap_or(DATA_BYTES);
     let threads = ["workload.threads", "workload.numjobs"].map(|axis| cell.value(axis).parse::<u64>());
     let threads = threads.into_iter().flatten().max().unwrap_or(1);
     let wanted = data.saturating_mul(threads).saturating_mul(COPIES);
-    let with_report = wanted.saturating_add(free_bytes / REPORT_SHARE);
-    with_report.min(BYTES_MAX).min(free_bytes / SHARE)
+    wanted.min(BYTES_MAX).min(free_bytes / SHARE)
 }
 
 fn host_takes_free_memory() -> bool {
@@ -147,10 +144,10 @@ mod tests {
             bytes_to_use(&cell, free)
         };
         let much = 16 << 30;
-        assert_eq!(of(&[], 20 << 30), 2560 << 20);
-        assert_eq!(of(&[("workload.size", "64m")], much), (192 + 1024) << 20);
+        assert_eq!(of(&[], much), 3 * DATA_BYTES);
+        assert_eq!(of(&[("workload.size", "64m")], much), 192 << 20);
         let threads = [("workload.size", "64m"), ("workload.threads", "4")];
-        assert_eq!(of(&threads, much), (768 + 1024) << 20);
+        assert_eq!(of(&threads, much), 768 << 20);
         assert_eq!(of(&threads, 1 << 30), 128 << 20);
         assert_eq!(of(&[("workload.size", "8g")], 64 << 30), BYTES_MAX);
     }
