@@ -311,7 +311,14 @@ struct Swap<'place>(&'place str);
 
 impl<'place> Swap<'place> {
     fn on(place: &'place str) -> Option<Self> {
-        let made = run("mkswap", &[place]).and_then(|_| run("swapon", &["--priority", "32767", place]));
+        // Another program may look at a new loop device just then, and it is busy.
+        let made = (0..20).find_map(|_| {
+            let made = run("mkswap", &[place]).and_then(|_| run("swapon", &["--priority", "32767", place]));
+            if made.is_none() {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            made
+        });
         if made.is_none() {
             testkit::report_left_out(format!("{place} can't be made swap space"));
         }
