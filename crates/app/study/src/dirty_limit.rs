@@ -18,7 +18,7 @@ const RATIO: &str = "max_ratio_fine";
 const STRICT: &str = "strict_limit";
 
 /// Least limit, as of `emmc attach`: below it writers wait for each page.
-pub const BYTES_MIN: u64 = 1 << 20;
+const BYTES_MIN: u64 = 1 << 20;
 
 /// Why this machine's kernel can't limit the dirty pages of a device to `bytes`.
 pub fn missing(bytes: u64) -> Option<String> {
@@ -27,10 +27,8 @@ pub fn missing(bytes: u64) -> Option<String> {
             "environment.dirty-limit: {bytes} bytes, expected at least 1 MiB"
         ));
     }
-    let devices = fs::read_dir("/sys/class/bdi").into_iter().flatten().flatten();
-    let is_known = devices
-        .into_iter()
-        .any(|device| device.path().join(STRICT).exists());
+    let mut devices = fs::read_dir("/sys/class/bdi").into_iter().flatten().flatten();
+    let is_known = devices.any(|device| device.path().join(STRICT).exists());
     (!is_known).then(|| "environment.dirty-limit: it needs Linux 6.2; leave it out".to_owned())
 }
 

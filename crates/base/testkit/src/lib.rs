@@ -32,7 +32,7 @@ pub use depth::{is_full, left_to_full};
 pub use ext4::{Ext4, OnExt4};
 pub use faulty_fs::{Call, Faults, FaultyFs, Times, WriteRecord};
 pub use mem_fs::MemFs;
-pub use needs::{Need, needs, report_left_out};
+pub use needs::{Need, has_dirty_limit, needs, report_left_out};
 pub use page_cache::CachedPages;
 
 /// Script of the shell that runs a program (its arguments) where mounts whose daemon is gone are not seen, in a mount namespace of its

@@ -69,6 +69,21 @@ pub fn report_left_out(why: impl Display) {
     record(&Cause::Refused, &why.to_string());
 }
 
+/// Returns true if the kernel can limit the dirty pages of a device; otherwise records the test as left out.
+///
+/// # Panics
+///
+/// As [`report_left_out`].
+#[must_use]
+pub fn has_dirty_limit() -> bool {
+    let mut devices = fs::read_dir("/sys/class/bdi").into_iter().flatten().flatten();
+    let has = devices.any(|device| device.path().join("strict_limit").exists());
+    if !has {
+        report_left_out("no strict_limit in /sys/class/bdi: it needs Linux 6.2");
+    }
+    has
+}
+
 pub(crate) enum Cause {
     /// A full run has it.
     Long,

@@ -11,15 +11,6 @@ fn setting(device: &str, name: &str) -> u64 {
     fs::read_to_string(path).unwrap().trim().parse().unwrap()
 }
 
-/// Returns false, with a printed reason, if the kernel has no limit per device.
-fn has_limit() -> bool {
-    let known = fs::exists("/sys/block/loop0/bdi/strict_limit").unwrap();
-    if !known {
-        testkit::report_left_out("no strict_limit in /sys/block/loop0/bdi: it needs Linux 6.2");
-    }
-    known
-}
-
 /// The kernel stores a share of the machine's limit, which changes with its free memory.
 fn is_limited(device: &str) -> bool {
     let bytes = setting(device, "max_bytes");
@@ -29,7 +20,7 @@ fn is_limited(device: &str) -> bool {
 #[test]
 fn an_attached_card_has_its_limit_until_it_is_detached() {
     let Some(bed) = Bed::make() else { return };
-    if !has_limit() {
+    if !testkit::has_dirty_limit() {
         return;
     }
     let unlimited = device_of(&bed.attach(&["--size", "64m"]));
@@ -55,7 +46,7 @@ fn an_attached_card_has_its_limit_until_it_is_detached() {
 #[test]
 fn a_limit_above_that_of_the_machine_is_refused_and_nothing_stays_attached() {
     let Some(bed) = Bed::make() else { return };
-    if !has_limit() {
+    if !testkit::has_dirty_limit() {
         return;
     }
     let refused = bed.emmc("attach", &["--size", "64m", "--dirty-limit", "1000t"]);
@@ -74,7 +65,7 @@ fn a_limit_above_that_of_the_machine_is_refused_and_nothing_stays_attached() {
 
 #[test]
 fn the_former_settings_of_a_loop_device_come_back() {
-    if Bed::make().is_none() || !has_limit() {
+    if Bed::make().is_none() || !testkit::has_dirty_limit() {
         return;
     }
     let (device, claim) = LoopDevice::add().unwrap();

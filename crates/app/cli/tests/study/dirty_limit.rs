@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use testkit::{BESIDE_DEAD_MOUNTS, Need, needs, report_left_out};
+use testkit::{BESIDE_DEAD_MOUNTS, Need, has_dirty_limit, needs, report_left_out};
 
-use crate::{folder, has_dirty_limit, records};
+use crate::{folder, records};
 
 const PLAN: &str = r#"
 name = "limited"

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::lab::Lab;
-use testkit::{Need, needs, report_left_out};
+use testkit::{Need, has_dirty_limit, needs, report_left_out};
 
-use crate::{done, folder, has_dirty_limit, records, text};
+use crate::{done, folder, records, text};
 
 /// One cell of this machine, and three of the guest with a file system that this kernel may lack.
 const PLAN: &str = r#"

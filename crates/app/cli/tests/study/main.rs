@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use testkit::prng::Prng;
-use testkit::{Need, is_full, needs, report_left_out};
+use testkit::{Need, is_full, needs};
 
 fn tidegate(arguments: &[&str], folder: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -40,16 +40,6 @@ fn refused(arguments: &[&str], folder: &Path) -> String {
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
     message
-}
-
-/// Whether the kernel can limit the dirty pages of a device; said if not.
-fn has_dirty_limit() -> bool {
-    let mut devices = fs::read_dir("/sys/class/bdi").into_iter().flatten().flatten();
-    let has = devices.any(|device| device.path().join("strict_limit").exists());
-    if !has {
-        report_left_out("no strict_limit in /sys/class/bdi: it needs Linux 6.2");
-    }
-    has
 }
 
 fn folder() -> tempfile::TempDir {
