@@ -33,8 +33,9 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 pub const FIELD: &str = "study";
 
 /// How cells are measured. Numbers of different methods are not compared: it is raised with each change of what a cell reaches by itself. 1: the
-/// dirty limit of a card holds for BTRFS, and free memory is used before each cell. 2: that of an image holds too, and all threads' data count.
-pub const METHOD: u32 = 2;
+/// dirty limit of a card holds for BTRFS, and free memory is used before each cell. 2: that of an image holds too, and all threads' data count. 3: the
+/// memory stays in use between cells.
+pub const METHOD: u32 = 3;
 
 /// Conditions shared by all records of a study.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -148,6 +148,8 @@ impl Blocks<'_> {
             return Ok(Some(records));
         }
         let share = self.folder.path().join(SHARE);
+        // The guest's memory and devices need the place.
+        self.memory.free();
         // Also the records of a guest that ended early are its own.
         let machine = machine(&self.children);
         let booted = match &machine {

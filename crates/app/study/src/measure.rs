@@ -80,6 +80,8 @@ pub struct Blocks<'run> {
     pub began: Instant,
     /// Why the guest can't be used any more.
     pub without_guest: Option<String>,
+    /// Memory that is kept from the host between cells.
+    pub memory: warm::Kept,
 }
 
 /// The sides of a round: each block of this machine, and those of the guest, which share a boot.
@@ -236,16 +238,11 @@ impl<'run> Blocks<'run> {
     ) -> Result<RunRecord> {
         bed.check()?;
         bed.set_scheduler(cell.value("scheduler"))?;
-        let memory = warm::free_memory(cell, self.children.stop);
-        let used_before = memory.as_ref().map(|memory| {
-            let bytes = u64::try_from(memory.len()).unwrap_or(u64::MAX);
-            (USED_BEFORE.to_owned(), nearest_f64(bytes))
-        });
+        self.memory.keep(cell, self.children.stop);
         let Some(file_system) = file_system else {
             let device = bed.device().context("there is no raw device")?;
-            drop(memory);
-            let mut record = self.bench(cell, device, None, round)?;
-            record.counters.extend(used_before);
+            let record = self.bench(cell, device, None, round)?;
+            self.memory.keep(cell, self.children.stop);
             return Ok(record);
         };
         Settle::FileSystem(file_system.data.clone()).settle();
@@ -256,9 +253,7 @@ impl<'run> Blocks<'run> {
             .any(|axis| !cell.value(axis).is_empty());
         let traced = bed.device().filter(|_| is_traced);
         let writes_before = bed.device_writes();
-        drop(memory);
         let mut record = self.bench(cell, &mounted.directory, traced, round)?;
-        record.counters.extend(used_before);
         // A mount through FUSE has no device of its own: the measuring process counts none.
         if let (Some(before), Some(after)) = (writes_before, bed.device_writes()) {
             let writes = nearest_f64(after.saturating_sub(before));
@@ -283,6 +278,7 @@ impl<'run> Blocks<'run> {
         // Tells the card which space is free again; not every device can be told.
         let trim = [file_system.data.display().to_string()];
         let _ = self.children.run(Path::new("fstrim"), &trim, STEP_TIME);
+        self.memory.keep(cell, self.children.stop);
         Ok(record)
     }
 
@@ -301,13 +297,22 @@ impl<'run> Blocks<'run> {
         under_test.map_or(self.children.tidegate, |(_, path)| path)
     }
 
-    /// Measures a target; `traced` is the device whose requests are recorded meanwhile.
+    /// Measures a target, with the memory that was kept for it; `traced` is the device whose requests are recorded meanwhile.
     fn bench(&self, cell: &Cell, target: &Path, traced: Option<&Path>, round: u32) -> Result<RunRecord> {
         let mut words = bench_words(cell, round);
         words.push(target.display().to_string());
-        let Some(device) = traced else {
-            return self.measured(&words);
+        let used_before = self.memory.free();
+        let mut record = match traced {
+            None => self.measured(&words)?,
+            Some(device) => self.traced(cell, words, device)?,
         };
+        let used_before = used_before.map(|bytes| (USED_BEFORE.to_owned(), nearest_f64(bytes)));
+        record.counters.extend(used_before);
+        Ok(record)
+    }
+
+    /// Measures what a command does while the requests of a device are recorded, and replays them if the cell says so.
+    fn traced(&self, cell: &Cell, command: Vec<String>, device: &Path) -> Result<RunRecord> {
         let trace = self.folder.path().join(TRACE);
         let trace_name = trace.display().to_string();
         let device = device.display().to_string();
@@ -327,7 +332,7 @@ impl<'run> Blocks<'run> {
         ]
         .map(str::to_owned)
         .to_vec();
-        recording.extend(words);
+        recording.extend(command);
         let mut record = self.measured(&recording)?;
         traced::add(&mut record, &trace)?;
         let scheduler = cell.value("replay");

@@ -18,6 +18,7 @@ use crate::folder::{self, BlockRound, Folder, State};
 use crate::measure::{Blocks, Limits, sides};
 use crate::plan::{Plan, TimeScale, Variant};
 use crate::tune::{Race, Tuned, failure_of, has_no_speed};
+use crate::warm;
 
 /// How to run a study.
 pub struct Options<'run> {
@@ -220,6 +221,7 @@ fn series<'run>(
         watcher: options.watcher,
         began: Instant::now(),
         without_guest: None,
+        memory: warm::Kept::default(),
     }
 }
 

@@ -1,10 +1,11 @@
-//! Memory that the host of a virtual machine has taken back is used before a cell, not during its measurement.
+//! Memory that the host of a virtual machine takes back is kept in use between cells, so that no cell waits for it.
 //!
-//! With free page reporting (a feature of virtio's balloon) the host takes back free memory after seconds, in blocks of 2 MiB. The next use of
-//! each page then waits for the host, about 10 us: a file of 256 MiB is written into the page cache at half the speed, or not, depending on what
-//! ran before. Every two seconds the kernel reports up to a sixteenth of all free blocks, those first that became free last: a cell within
-//! which it does so is slower all the same. As much more could be used, which costs a second or two for each cell.
+//! With free page reporting (a feature of virtio's balloon) the kernel reports free memory, in blocks of 2 MiB, two seconds after some became
+//! free, and the host takes it back. The next use of each page then waits for the host, about 10 us: a file of 256 MiB is written into the page
+//! cache at half the speed, or not, depending on what ran before. Memory is therefore free only while a cell is measured, and taken again at
+//! once: a cell that ends within two seconds has no report. A longer one can have one.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,20 +30,47 @@ const SHARE: u64 = 8;
 const REPORTING: usize = 5;
 const BALLOONS: &str = "/sys/bus/virtio/drivers/virtio_balloon";
 
-/// As much free memory as a cell needs, used: the page cache takes it first once this value is dropped. `None` where no host takes back free
-/// memory.
-pub fn free_memory(cell: &Cell, stop: &AtomicBool) -> Option<MmapMut> {
-    if !host_takes_free_memory() {
-        return None;
+/// Memory in use between cells. The page cache takes it first once it is free.
+#[derive(Debug, Default)]
+pub struct Kept(RefCell<Option<MmapMut>>);
+
+impl Kept {
+    /// Uses as much memory as a cell needs, unless as much is kept already; none where no host takes back free memory.
+    pub fn keep(&self, cell: &Cell, stop: &AtomicBool) {
+        if !host_takes_free_memory() {
+            return;
+        }
+        let kept = self.0.borrow().as_ref().map_or(0, bytes_of);
+        let bytes = bytes_to_use(cell, free_bytes().saturating_add(kept));
+        if kept < bytes {
+            self.free();
+            *self.0.borrow_mut() = used(bytes, stop);
+        }
     }
+
+    /// Frees the memory; its size, if there was any.
+    pub fn free(&self) -> Option<u64> {
+        self.0.borrow_mut().take().as_ref().map(bytes_of)
+    }
+}
+
+fn bytes_of(memory: &MmapMut) -> u64 {
+    u64::try_from(memory.len()).unwrap_or(u64::MAX)
+}
+
+/// Free memory of the machine, or what its control groups leave to this process.
+fn free_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let free = info.freeram.saturating_mul(info.mem_unit.into());
-    let free = groups()
+    groups()
         .iter()
         .filter_map(|group| left_in(group))
-        .fold(free, u64::min);
-    let bytes = usize::try_from(bytes_to_use(cell, free)).ok()?;
-    let mut memory = MmapMut::map_anon(bytes).ok()?;
+        .fold(free, u64::min)
+}
+
+/// Memory of this size, each page of it written.
+fn used(bytes: u64, stop: &AtomicBool) -> Option<MmapMut> {
+    let mut memory = MmapMut::map_anon(usize::try_from(bytes).ok()?).ok()?;
     // Whole blocks, as large pieces of the page cache are; without them single pages.
     let _ = memory.advise(Advice::HugePage);
     for block in memory.chunks_mut(BLOCK_BYTES) {

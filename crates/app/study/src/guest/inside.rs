@@ -16,6 +16,7 @@ use crate::child::{Children, this_program};
 use crate::folder::{Folder, set_place};
 use crate::measure::{Blocks, Limits};
 use crate::plan::{Device, Environment, GuestPart, Plan, Run, TimeScale, Values, Variant};
+use crate::warm;
 
 /// Folder of mounts and traces in the guest, in memory.
 const WORK: &str = "/run/tidegate-study";
@@ -57,6 +58,7 @@ pub fn measure(share: &Path, stop: &AtomicBool) -> Result<()> {
             rounds: order.round.saturating_add(1),
             began: Instant::now(),
             without_guest: None,
+            memory: warm::Kept::default(),
         };
         let Some(mut records) = series.block(0, order.round)? else {
             bail!("stopped");
