@@ -6,7 +6,8 @@
 Run it as root, on a quiet machine. TIDEGATE is the binary, by default target/release/tidegate. All targets are folders of
 one ext4, made in FOLDER (default: out); one target is mounted at a time, freshly in each round, and the order of targets
 rotates. Peers that are not installed are named and left out; PASSTHROUGH_HP names libfuse's example. `limit` is
-scripts/judges/null_fuse.c, a server that stores nothing.
+scripts/judges/null_fuse.c, a server that has the files in memory and stores nothing, so that `git status` (which needs a new index)
+and SQLite are left out; `limit-poll` looks for requests for 20 us before it sleeps.
 
 Loads: `find` over a source tree three times (the first time nothing is cached on the mount, the host's caches are warm),
 `ls -lR`, `grep -r`, `git status` with 10,000 files, `make` with nothing to do for 300 C files, `tar` and `rm -r` of the
@@ -53,7 +54,8 @@ TARGETS = {
         ["mergerfs", "-o", "allow_other,use_ino,minfreespace=0,category.create=ff", "@SOURCE@", "@TARGET@"],
         "mergerfs",
     ),
-    "limit": (["@LIMIT@", "@TARGET@"], "cc"),
+    "limit": (["@LIMIT@", "@TARGET@", "@SOURCE@"], "cc"),
+    "limit-poll": (["@LIMIT@", "--poll", "@TARGET@", "@SOURCE@"], "cc"),
     "passthrough_hp": (["@HP@", "-o", "allow_other,fsname=passthrough_hp", "@SOURCE@", "@TARGET@"], "passthrough_hp"),
 }
 
@@ -227,8 +229,9 @@ LOADS = {
     "sqlite DELETE": ([], sqlite_delete, False),
     "sqlite WAL": ([], sqlite_wal, False),
 }
-# The no-op server `limit` has no files of its own.
-WITHOUT_FILES = ["unpack", "remove"]
+# The no-op servers drop what is written.
+LIMITS = ["limit", "limit-poll"]
+WITHOUT_DATA = ["first walk", "second walk", "third walk", "ls -lR", "grep -r", "make", "unpack", "remove"]
 READ_ONLY = ["tidegate-open-kernel"]
 CHANGING = ["unpack", "remove", "sqlite DELETE", "sqlite WAL"]
 # A load that only makes sense after another one.
@@ -316,10 +319,12 @@ class Bench:
 
     def session(self, round_number, position, label, loads):
         """All loads on one mount."""
-        if label == "limit":
-            loads = [name for name in loads if name in WITHOUT_FILES]
+        if label in LIMITS:
+            loads = [name for name in loads if name in WITHOUT_DATA]
         if label in READ_ONLY:
             loads = [name for name in loads if name not in CHANGING]
+        if not loads:
+            return
         self.label = label
         # The host's caches are warm everywhere.
         run(FIND, self.source(label))
@@ -452,7 +457,7 @@ def measure(options, work, sink):
     with bench.disk():
         say("makes the trees")
         make_all(bench.source("native"), bench.archive, options.quick)
-        if "limit" in labels:
+        if any(label in labels for label in LIMITS):
             run(["cc", "-O2", "-o", work / "null_fuse", HERE / "judges" / "null_fuse.c"])
         for label in labels[1:]:
             run(["cp", "-a", "-T", bench.source("native"), bench.source(label)])

@@ -23,7 +23,7 @@ use crate::words::{self, bench_words};
 /// Context switches of the daemon during a cell.
 pub const CONTEXT_SWITCHES_DAEMON: &str = "context_switches_daemon_count";
 
-/// Free memory that was used just before a cell, because the host takes it back.
+/// Memory that was in use until the cell began, because the host takes back free memory.
 pub const USED_BEFORE: &str = "free_memory_used_before_bytes";
 
 /// Name of the trace of the cell that is measured.
@@ -80,8 +80,8 @@ pub struct Blocks<'run> {
     pub began: Instant,
     /// Why the guest can't be used any more.
     pub without_guest: Option<String>,
-    /// Memory that is kept from the host between cells.
-    pub memory: warm::Kept,
+    /// Memory that is held between cells.
+    pub memory: warm::Held,
 }
 
 /// The sides of a round: each block of this machine, and those of the guest, which share a boot.
@@ -228,8 +228,21 @@ impl<'run> Blocks<'run> {
         Ok(Some(records))
     }
 
-    /// Measures a cell once.
+    /// Measures a cell once, with memory that is held before and after.
     pub(crate) fn cell(
+        &self,
+        bed: &Bed,
+        cell: &Cell,
+        file_system: Option<&FileSystem>,
+        round: u32,
+    ) -> Result<RunRecord> {
+        self.memory.hold(cell, self.children.stop);
+        let measured = self.on_bed(bed, cell, file_system, round);
+        self.memory.hold(cell, self.children.stop);
+        measured
+    }
+
+    fn on_bed(
         &self,
         bed: &Bed,
         cell: &Cell,
@@ -238,12 +251,9 @@ impl<'run> Blocks<'run> {
     ) -> Result<RunRecord> {
         bed.check()?;
         bed.set_scheduler(cell.value("scheduler"))?;
-        self.memory.keep(cell, self.children.stop);
         let Some(file_system) = file_system else {
             let device = bed.device().context("there is no raw device")?;
-            let record = self.bench(cell, device, None, round)?;
-            self.memory.keep(cell, self.children.stop);
-            return Ok(record);
+            return self.bench(cell, device, None, round);
         };
         Settle::FileSystem(file_system.data.clone()).settle();
         let mounted = bed.mount(cell, file_system, self.program(cell))?;
@@ -278,7 +288,6 @@ impl<'run> Blocks<'run> {
         // Tells the card which space is free again; not every device can be told.
         let trim = [file_system.data.display().to_string()];
         let _ = self.children.run(Path::new("fstrim"), &trim, STEP_TIME);
-        self.memory.keep(cell, self.children.stop);
         Ok(record)
     }
 
@@ -297,7 +306,7 @@ impl<'run> Blocks<'run> {
         under_test.map_or(self.children.tidegate, |(_, path)| path)
     }
 
-    /// Measures a target, with the memory that was kept for it; `traced` is the device whose requests are recorded meanwhile.
+    /// Measures a target, with the memory that was held until now; `traced` is the device whose requests are recorded meanwhile.
     fn bench(&self, cell: &Cell, target: &Path, traced: Option<&Path>, round: u32) -> Result<RunRecord> {
         let mut words = bench_words(cell, round);
         words.push(target.display().to_string());

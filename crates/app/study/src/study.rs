@@ -221,7 +221,7 @@ fn series<'run>(
         watcher: options.watcher,
         began: Instant::now(),
         without_guest: None,
-        memory: warm::Kept::default(),
+        memory: warm::Held::default(),
     }
 }
 

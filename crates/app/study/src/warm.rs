@@ -1,9 +1,10 @@
 //! Memory that the host of a virtual machine takes back is kept in use between cells, so that no cell waits for it.
 //!
-//! With free page reporting (a feature of virtio's balloon) the kernel reports free memory, in blocks of 2 MiB, two seconds after some became
-//! free, and the host takes it back. The next use of each page then waits for the host, about 10 us: a file of 256 MiB is written into the page
-//! cache at half the speed, or not, depending on what ran before. Memory is therefore free only while a cell is measured, and taken again at
-//! once: a cell that ends within two seconds has no report. A longer one can have one.
+//! With free page reporting (a feature of virtio's balloon) the host takes back free memory after seconds, in blocks of 2 MiB. The next use of
+//! each page then waits for the host, about 10 us: a file of 256 MiB is written into the page cache at half the speed, or not, depending on what
+//! ran before. Two seconds after a block became free, and every two seconds as long as more do, the kernel reports up to a sixteenth of all free
+//! blocks, those first that became free last. Memory is therefore free only while a cell is measured: a short cell seldom has a report, one of
+//! several seconds has.
 
 use std::cell::RefCell;
 use std::fs;
@@ -30,27 +31,33 @@ const SHARE: u64 = 8;
 const REPORTING: usize = 5;
 const BALLOONS: &str = "/sys/bus/virtio/drivers/virtio_balloon";
 
+/// An amount that differs from what a cell needs by less than this share of it will do.
+const NEAR_SHARE: u64 = 8;
+
 /// Memory in use between cells. The page cache takes it first once it is free.
 #[derive(Debug, Default)]
-pub struct Kept(RefCell<Option<MmapMut>>);
+pub struct Held(RefCell<Option<MmapMut>>);
 
-impl Kept {
-    /// Uses as much memory as a cell needs, unless as much is kept already; none where no host takes back free memory.
-    pub fn keep(&self, cell: &Cell, stop: &AtomicBool) {
+impl Held {
+    /// Uses as much memory as a cell needs, unless about as much is held already; none where no host takes back free memory.
+    pub fn hold(&self, cell: &Cell, stop: &AtomicBool) {
         if !host_takes_free_memory() {
             return;
         }
-        let kept = self.0.borrow().as_ref().map_or(0, bytes_of);
-        let bytes = bytes_to_use(cell, free_bytes().saturating_add(kept));
-        if kept < bytes {
-            self.free();
-            *self.0.borrow_mut() = used(bytes, stop);
+        let held = self.0.take();
+        let held_bytes = held.as_ref().map_or(0, bytes_of);
+        let bytes = bytes_to_use(cell, free_bytes().saturating_add(held_bytes));
+        if held_bytes.abs_diff(bytes) <= bytes / NEAR_SHARE {
+            self.0.replace(held);
+        } else {
+            drop(held);
+            self.0.replace(used(bytes, stop));
         }
     }
 
     /// Frees the memory; its size, if there was any.
     pub fn free(&self) -> Option<u64> {
-        self.0.borrow_mut().take().as_ref().map(bytes_of)
+        self.0.take().as_ref().map(bytes_of)
     }
 }
 

@@ -58,7 +58,7 @@ pub fn measure(share: &Path, stop: &AtomicBool) -> Result<()> {
             rounds: order.round.saturating_add(1),
             began: Instant::now(),
             without_guest: None,
-            memory: warm::Kept::default(),
+            memory: warm::Held::default(),
         };
         let Some(mut records) = series.block(0, order.round)? else {
             bail!("stopped");
