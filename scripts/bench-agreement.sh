@@ -8,7 +8,7 @@
 #
 # Environment: OUT (out), SUITES (ceiling fio sqlite mobibench), MODES (all; parts of names, comma-separated), ROUNDS,
 # EXT4 (memory: its image is in memory, so that the variance of a device does not hide the programs; disk: in $OUT), MOBIBENCH (the
-# original, built), WINDOW (milliseconds of a run beside fio: 80), TRANSACTIONS (of a run of SQLite: 500), SQLITE (bundled;
+# original, built), OLD (another build of tidegate: the suite builds compares with it), WINDOW (milliseconds of a run beside fio: 80), TRANSACTIONS (of a run of SQLite: 500), SQLITE (bundled;
 # system compares over libsqlite3-dev), CC and so on as for make.
 # Results: $OUT/agreement.jsonl (every run) and $OUT/agreement.md. Exit codes: 0 each difference has a measured reason,
 # 1 some have none, 2 something could not be done. All other files are removed at the end.
@@ -27,7 +27,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 tidegate=$(realpath "${1:-$target/release/tidegate}")
 judge=$(realpath "${2:-$target/release/judge}")
 out=${OUT:-out}
-suites=${SUITES:-ceiling fio sqlite mobibench}
+suites=${SUITES:-ceiling fio sqlite mobibench ${OLD:+builds}}
 PATH="$PATH:/usr/sbin:/sbin"
 
 [ "$(id -u)" -eq 0 ] || { say "needs root: for an ext4, a tmpfs and empty caches of its own"; exit 2; }
@@ -87,12 +87,12 @@ page=$work/agreement.md
 
 # Rounds and total seconds of each suite: 25 minutes together, with --quick 5.
 rounds_of() { case $1 in ceiling) echo "${ROUNDS:-${quick:+5}}" ;; *) echo "${ROUNDS:-${quick:+3}}" ;; esac; }
-default_rounds() { [ "$1" = ceiling ] && echo 9 || echo 5; }
+default_rounds() { case $1 in ceiling | builds) echo 9 ;; *) echo 5 ;; esac; }
 budget_of() {
     if [ "$quick" ]; then
         case $1 in fio) echo 170 ;; ceiling) echo 30 ;; sqlite) echo 45 ;; *) echo 40 ;; esac
     else
-        case $1 in fio) echo 960 ;; ceiling) echo 130 ;; sqlite) echo 220 ;; *) echo 150 ;; esac
+        case $1 in fio) echo 960 ;; builds) echo 480 ;; ceiling) echo 130 ;; sqlite) echo 220 ;; *) echo 150 ;; esac
     fi
 }
 
@@ -127,6 +127,7 @@ run ceiling "${tmpfs[@]}"
 run fio "${both[@]}" --window "${WINDOW:-$([ "$quick" ] && echo 30 || echo 80)}"
 run sqlite "${both[@]}" --transactions "${TRANSACTIONS:-$([ "$quick" ] && echo 300 || echo 500)}" "${amalgamation[@]}"
 run mobibench --directory "ext4=$work/ext4" ${MOBIBENCH:+--mobibench "$MOBIBENCH"}
+[ -z "${OLD:-}" ] || run builds "${both[@]}" --old "$OLD"
 mv "$page" "$out/agreement.md"
 cat "$out/agreement.md"
 say "every run is in $runs, the tables are in $out/agreement.md"

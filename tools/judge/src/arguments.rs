@@ -26,6 +26,8 @@ pub enum Suite {
     Fio(FioArguments),
     /// Compare 4 KiB operations in memory with a plain C loop; at least 0.95 of its speed is required
     Ceiling(Common),
+    /// Compare file and SQLite workloads with those of another build of tidegate
+    Builds(BuildsArguments),
     /// Compare SQLite workloads with a C loop over sqlite3
     Sqlite(SqliteArguments),
     /// Compare file workloads with the original Mobibench, for modes with the same meaning in both
@@ -87,6 +89,17 @@ pub struct FioArguments {
     /// Aim for timed windows of this length, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 120)]
     pub window: u64,
+}
+
+/// Arguments of `judge builds`.
+#[derive(Args, Debug)]
+pub struct BuildsArguments {
+    /// Arguments shared by all suites.
+    #[command(flatten)]
+    pub common: Common,
+    /// Compare with this build, such as that of an earlier revision
+    #[arg(long, value_name = "PATH")]
+    pub old: PathBuf,
 }
 
 /// Arguments of `judge sqlite`.

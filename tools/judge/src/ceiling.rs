@@ -51,24 +51,12 @@ struct Course {
 pub fn run(common: &Common) -> Result<Report, JudgeError> {
     let ours = Tidegate::find(&common.tidegate)?;
     let c = CLoop::compile(&common.build)?;
-    let work = if common.quick {
-        WORK_BYTES_QUICK
-    } else {
-        WORK_BYTES
-    };
+    let work = work_bytes(common);
     let mut matches = Vec::new();
     for place in &common.places {
-        for mode in [Mode::Buffered, Mode::Mmap] {
-            for pattern in PATTERNS {
-                let cell = Cell {
-                    pattern,
-                    mode,
-                    engine: Engine::Calls,
-                    threads: 1,
-                };
-                if common.wants(&format!("{}/{cell}", place.name)) {
-                    matches.push(one(place, cell, work, (&ours, &c)));
-                }
+        for cell in cells() {
+            if common.wants(&format!("{}/{cell}", place.name)) {
+                matches.push(one(place, cell, work, (&ours, &c)));
             }
         }
     }
@@ -102,6 +90,28 @@ pub fn run(common: &Common) -> Result<Report, JudgeError> {
         &beside(other),
     ));
     Ok(Report { text, rows })
+}
+
+/// Its cells: system calls and a mapping, in each pattern.
+pub fn cells() -> impl Iterator<Item = Cell> {
+    let modes = [Mode::Buffered, Mode::Mmap].into_iter();
+    modes.flat_map(|mode| {
+        PATTERNS.map(|pattern| Cell {
+            pattern,
+            mode,
+            engine: Engine::Calls,
+            threads: 1,
+        })
+    })
+}
+
+/// Size of its files.
+pub const fn work_bytes(common: &Common) -> u64 {
+    if common.quick {
+        WORK_BYTES_QUICK
+    } else {
+        WORK_BYTES
+    }
 }
 
 fn one<'run>(

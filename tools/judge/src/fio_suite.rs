@@ -152,7 +152,8 @@ fn chosen(arguments: &FioArguments, ours: &Tidegate, left_out: &mut Vec<String>)
     cells
 }
 
-fn takes_direct(place: &Place) -> bool {
+/// True if files in a place can be opened with `O_DIRECT`.
+pub fn takes_direct(place: &Place) -> bool {
     use std::os::unix::fs::OpenOptionsExt;
     /// Value on x86 and most other architectures; with a wrong value the file system refuses the open.
     const O_DIRECT: i32 = if cfg!(any(target_arch = "aarch64", target_arch = "arm")) {

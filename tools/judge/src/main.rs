@@ -6,6 +6,7 @@
 //! Like any user, it uses only the command line and the run records of the program under test.
 
 mod arguments;
+mod builds_suite;
 mod c_loop;
 mod ceiling;
 mod cell;
@@ -50,6 +51,7 @@ fn run(judge: &Judge) -> Result<bool, JudgeError> {
     let (common, report): (&Common, Report) = match &judge.suite {
         Suite::Fio(arguments) => (&arguments.common, fio_suite::run(arguments)?),
         Suite::Ceiling(common) => (common, ceiling::run(common)?),
+        Suite::Builds(arguments) => (&arguments.common, builds_suite::run(arguments)?),
         Suite::Sqlite(arguments) => (&arguments.common, sqlite_suite::run(arguments)?),
         Suite::Mobibench(arguments) => (&arguments.common, mobibench_suite::run(arguments)?),
         Suite::TraceOverhead(arguments) => {

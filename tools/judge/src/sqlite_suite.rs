@@ -55,7 +55,7 @@ struct Loop {
 
 /// One journal mode, synchronous level and operation.
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+pub struct Cell {
     journal: &'static str,
     level: &'static str,
     operation: &'static str,
@@ -152,7 +152,8 @@ fn one<'run>(
 }
 
 impl Cell {
-    fn all() -> Vec<Self> {
+    /// All combinations.
+    pub fn all() -> Vec<Self> {
         let mut cells = Vec::new();
         for journal in JOURNALS {
             for level in LEVELS {
@@ -166,11 +167,13 @@ impl Cell {
         cells
     }
 
-    fn is_quick(&self) -> bool {
+    /// True for the small selection of `--quick`.
+    pub fn is_quick(&self) -> bool {
         matches!(self.journal, "delete" | "wal") && matches!(self.level, "off" | "full")
     }
 
-    fn name(&self, place: &Place) -> String {
+    /// Its name in the results.
+    pub fn name(&self, place: &Place) -> String {
         format!(
             "{}/sqlite-{}/{}/{}",
             place.name, self.operation, self.journal, self.level
@@ -178,7 +181,7 @@ impl Cell {
     }
 
     /// Arguments common to both sides.
-    fn arguments(&self, transactions: u64) -> Vec<String> {
+    pub fn arguments(&self, transactions: u64) -> Vec<String> {
         vec![
             format!("--operation={}", self.operation),
             format!("--journal={}", self.journal),

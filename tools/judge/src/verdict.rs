@@ -12,6 +12,8 @@ pub mod side {
     pub const OURS: &str = "ours";
     /// The program under test again: the difference between the two is noise.
     pub const CONTROL: &str = "ours-again";
+    /// An older build of the program under test.
+    pub const OLD: &str = "old";
     /// fio.
     pub const FIO: &str = "fio";
     /// The plain C loop.

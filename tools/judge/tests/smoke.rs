@@ -72,6 +72,46 @@ fn runs(folder: &Path) -> Vec<Value> {
 }
 
 #[test]
+fn two_builds_do_the_same_work_in_each_round() {
+    let Some(tidegate) = tidegate() else { return };
+    let folder = folder();
+    let path = tidegate.to_str().expect("UTF-8");
+    let mut arguments = vec![
+        "builds",
+        "--tidegate",
+        path,
+        "--old",
+        path,
+        "--rounds",
+        "2",
+        "--quick",
+    ];
+    arguments.extend([
+        "--modes",
+        "ceiling/random-read/mmap,append/buffered/t8,insert/wal/full",
+    ]);
+    let table = judge(folder.path(), &arguments).stdout;
+    let table = String::from_utf8_lossy(&table).into_owned();
+    assert!(table.contains("| tmpfs/ceiling/random-read/mmap/t1 |"), "{table}");
+    let kept = runs(folder.path());
+    for cell in [
+        "tmpfs/ceiling/random-read/mmap/t1",
+        "tmpfs/append/buffered/t8",
+        "tmpfs/sqlite-insert/wal/full",
+    ] {
+        let of_cell: Vec<&Value> = kept.iter().filter(|run| run["cell"] == cell).collect();
+        let sides: Vec<&str> = of_cell.iter().filter_map(|run| run["side"].as_str()).collect();
+        assert_eq!(
+            sides,
+            ["ours", "old", "ours-again", "old", "ours-again", "ours"],
+            "{cell}"
+        );
+        let is_same = |run: &&&Value| run["operations_count"] == of_cell[0]["operations_count"];
+        assert_eq!(of_cell.iter().filter(is_same).count(), 6, "{of_cell:?}");
+    }
+}
+
+#[test]
 fn each_side_does_the_same_work_in_each_round_and_a_second_start_adds_nothing() {
     let Some(tidegate) = tidegate() else { return };
     if !has("cc") || !has("fio") {
