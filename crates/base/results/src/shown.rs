@@ -23,10 +23,14 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_active)
 }
 
-/// Text of several lines, or JSON: active characters are escaped but line feeds and tabulators.
+/// Text of several lines, or JSON: active characters are escaped but tabulators and the ends of lines, which CSV has as CR LF.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |letter| is_active(letter) && !matches!(letter, '\n' | '\t'))
+    let part = |text| escaped(text, |letter| is_active(letter) && !matches!(letter, '\n' | '\t'));
+    if !text.contains("\r\n") {
+        return part(text);
+    }
+    Cow::Owned(text.split("\r\n").map(part).collect::<Vec<_>>().join("\r\n"))
 }
 
 /// Bytes of a name, as a text of one line.
@@ -98,6 +102,7 @@ mod tests {
         );
         assert_eq!(lines("one\n\ttwo\u{1b}"), "one\n\ttwo\\u001b");
         assert!(matches!(line("ünd \\ \u{1F980}"), Cow::Borrowed(_)));
+        assert_eq!(lines("a\r\nb\rc\u{1b}\r\n"), "a\r\nb\\rc\\u001b\r\n");
         assert!(matches!(lines("one\ntwo"), Cow::Borrowed(_)));
     }
 

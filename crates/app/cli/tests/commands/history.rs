@@ -132,6 +132,11 @@ fn exports_are_what_compare_and_spreadsheets_read() {
     stdout(&bed.measure(&["--rounds", "2"]));
     let csv = stdout(&bed.history(&["export", "--format", "csv"]));
     assert_eq!(csv.lines().count(), 3, "{csv}");
+    let last_fields: Vec<&str> = csv
+        .split_terminator("\r\n")
+        .filter_map(|line| line.rsplit(',').next())
+        .collect();
+    assert_eq!(last_fields, ["complete", "true", "true"], "{csv:?}");
     assert!(stdout(&bed.history(&["export", "1", "--format", "markdown"])).contains("| 1 | run |"));
     // The file name determines the format; without a file the format is CSV.
     assert_eq!(stdout(&bed.history(&["export"])), csv);

@@ -96,6 +96,41 @@ fn hops(walk: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
+/// The lines of each hop, and further names that it quotes: `name` or `Type::name`.
+fn further_names(walk: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in walk.lines() {
+        let mut quoted = line.split('`').skip(1).step_by(2);
+        if line.starts_with(|first: char| first.is_ascii_digit()) {
+            found.extend(quoted.next().map(|file| (file, Vec::new())));
+        } else if !line.starts_with("   ") {
+            continue;
+        }
+        let is_name = |word: &&str| {
+            word.chars()
+                .all(|letter| letter.is_alphanumeric() || "_:".contains(letter))
+        };
+        if let Some((_, names)) = found.last_mut() {
+            names.extend(quoted.filter(is_name));
+        }
+    }
+    found
+}
+
+/// Names that the file of their hop does not have as words.
+fn missing_names<'walk>(walk: &'walk str, root: &Path) -> Vec<(&'walk str, &'walk str)> {
+    let mut missing = Vec::new();
+    for (file, names) in further_names(walk) {
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        let words: BTreeSet<&str> = text
+            .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+            .collect();
+        let is_missing = |name: &&str| !name.split("::").all(|part| words.contains(part));
+        missing.extend(names.into_iter().filter(is_missing).map(|name| (file, name)));
+    }
+    missing
+}
+
 /// Hops whose file or function does not exist.
 fn missing_hops<'walk>(walk: &'walk str, root: &Path) -> Vec<(&'walk str, &'walk str)> {
     hops(walk)
@@ -128,6 +163,7 @@ fn the_walks_of_the_architecture_name_what_exists_in_few_hops() {
         let files: BTreeSet<&str> = hops(walk).into_iter().map(|(file, _)| file).collect();
         assert!(files.len() <= 6, "{title}: {files:?}");
         assert_eq!(missing_hops(walk, &root()), [], "{title}");
+        assert_eq!(missing_names(walk, &root()), [], "{title}");
     }
 }
 
@@ -137,6 +173,14 @@ fn canary_a_hop_that_does_not_exist_is_found() {
     assert_eq!(
         missing_hops(walk, &root()),
         [("Cargo.toml", "main"), ("none.rs", "a")]
+    );
+    assert_eq!(
+        missing_names(walk, &root()),
+        [
+            ("Cargo.toml", "main"),
+            ("crates/app/cli/src/main.rs", "more"),
+            ("none.rs", "a")
+        ]
     );
 }
 
