@@ -73,7 +73,7 @@ fn run(arguments: &Arguments, words: &[OsString]) -> Result<Finding> {
         Command::Unpack(arguments) => return unpack::run(arguments),
         Command::Ubireader(tool) => return ubireader::run(tool),
         Command::Bench(arguments) => return bench_command::run(arguments),
-        Command::Replay(arguments) => return bench_command::repeat::run(&**arguments),
+        Command::Replay(arguments) => return bench_command::run_workload(&**arguments),
         Command::Trace(command) => return trace_command::run(command, words),
         Command::Array(command) => return array_command::run(command),
         Command::Emmc(command) => return emmc_command::run(command, words),

@@ -11,7 +11,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use formats::calls::{Format, Ipc, ReadOptions, TraceError, USUAL_CALLS_MAX, format_of, read_trace, words};
 use results::call_trace::Trace;
 
-use crate::bench_command::repeat::BenchCommonArguments;
+use crate::bench_command::common::BenchCommonArguments;
 use crate::bench_command::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::output;
 

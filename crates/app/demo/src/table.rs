@@ -1,7 +1,7 @@
 //! Rows of the demo's table, and the check for the order of the paper.
 
 use report::{LadderRow, LadderStep};
-use results::{NOISY_WIDTH, Noise, RunRecord};
+use results::{Noise, RunRecord};
 
 use crate::ladder::{LADDER, NATIVE};
 
@@ -39,13 +39,9 @@ pub fn noise(records: &[RunRecord], rows: &[LadderRow]) -> Vec<String> {
         .collect();
     let machine = Noise::of(&of_native).into_iter();
     let machine = machine.filter(|noise| !matches!(noise, Noise::WideInterval { .. }));
-    let wide = rows.iter().filter_map(|row| {
-        let relative_width = row.ratio?.relative_width()?;
-        (relative_width > NOISY_WIDTH).then(|| Noise::WideInterval {
-            operation: row.label.clone(),
-            relative_width,
-        })
-    });
+    let wide = rows
+        .iter()
+        .filter_map(|row| Noise::of_width(&row.label, &row.ratio?));
     let all = machine.chain(wide);
     all.map(|noise| format!("too noisy to tell small differences: {noise}"))
         .collect()
@@ -141,7 +137,7 @@ mod tests {
         records.push(record("bfuse-8m", 3, 3_000_000_000));
         let told = noise(&records, &rows(&records));
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("interval of bfuse-8m is 50 %"), "{told:?}");
+        assert!(told[0].contains("range of bfuse-8m is 50 %"), "{told:?}");
         assert_eq!(widest_interval(&records), Some(0.5));
     }
 

@@ -302,6 +302,8 @@ pub enum Noise {
         operation: String,
         /// Width of the interval relative to the median.
         relative_width: f64,
+        /// Its coverage; below [`WANTED_COVERAGE`], it is the range of too few runs.
+        coverage: f64,
     },
     /// The hypervisor took processor time.
     Steal {
@@ -316,6 +318,17 @@ pub enum Noise {
 }
 
 impl Noise {
+    /// The noise of one operation, if its interval is wide.
+    #[must_use]
+    pub fn of_width(operation: &str, estimate: &Estimate) -> Option<Self> {
+        let relative_width = estimate.relative_width()?;
+        (relative_width > NOISY_WIDTH).then(|| Self::WideInterval {
+            operation: operation.to_owned(),
+            relative_width,
+            coverage: estimate.coverage,
+        })
+    }
+
     /// All noise in repeated runs of one workload. Incomplete runs are skipped.
     #[must_use]
     pub fn of(records: &[RunRecord]) -> Vec<Self> {
@@ -338,13 +351,7 @@ impl Noise {
                 .iter()
                 .filter_map(|record| record.sample(operation)?.operations_per_s())
                 .collect();
-            let width = Estimate::of_median(&rates).and_then(|estimate| estimate.relative_width());
-            found.extend(width.filter(|width| *width > NOISY_WIDTH).map(|relative_width| {
-                Self::WideInterval {
-                    operation: operation.clone(),
-                    relative_width,
-                }
-            }));
+            found.extend(Estimate::of_median(&rates).and_then(|rate| Self::of_width(operation, &rate)));
         }
         found.extend(
             median_of(&|record| record.counters.get(counter::CPU_STEAL).copied())
@@ -366,9 +373,15 @@ impl fmt::Display for Noise {
             Self::WideInterval {
                 operation,
                 relative_width,
+                coverage,
             } => write!(
                 formatter,
-                "the interval of {operation} is {:.0} % of its median wide (more than {:.0} %)",
+                "the {} of {operation} is {:.0} % of its median wide (more than {:.0} %)",
+                if *coverage < WANTED_COVERAGE {
+                    "range"
+                } else {
+                    "interval"
+                },
                 relative_width * 100.0,
                 NOISY_WIDTH * 100.0
             ),
@@ -548,6 +561,16 @@ mod tests {
         assert!(
             matches!(&noise[..], [Noise::WideInterval { operation, .. }] if operation == "write"),
             "{noise:?}"
+        );
+        assert!(
+            noise[0].to_string().starts_with("the interval of write"),
+            "{}",
+            noise[0]
+        );
+        let few = Noise::of(&scattered[..5])[0].to_string();
+        assert!(
+            few.starts_with("the range of write"),
+            "five runs have no interval: {few}"
         );
         let steady = vec![record("native", 0, 10, 1_000_000); 6];
         assert_eq!(Noise::of(&steady), []);

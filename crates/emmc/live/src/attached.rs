@@ -11,6 +11,7 @@ use mounted::document::{self, Document};
 use mounted::table::{self, Mount};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -291,6 +292,12 @@ impl Attached {
     /// [`document::ReadError`].
     pub fn document(&self) -> Result<Document, document::ReadError> {
         document::read(&self.mountpoint)
+    }
+
+    /// Ends the connection of a process that does not answer: all requests to the card fail from now on.
+    pub fn abort(&self) {
+        // Busy, as the loop device has the card open; the connection is ended before the kernel finds that out.
+        let _ = unmount(&self.mountpoint, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
     }
 
     /// The power state.

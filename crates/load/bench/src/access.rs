@@ -15,6 +15,7 @@ use rustix::mm::MsyncFlags;
 use crate::data::in_file;
 use crate::error::BenchError;
 use crate::mapping::Mapping;
+use crate::psync::SingleFile;
 use crate::spec::{AccessAdvice, FileSpec, Mode, SyncKind};
 
 /// An open file, ready for one worker.
@@ -98,10 +99,7 @@ impl Target {
     }
 
     fn first_file(&self) -> SingleFile<'_> {
-        SingleFile {
-            descriptor: self.file.as_fd(),
-            target: self,
-        }
+        SingleFile::of(self)
     }
 
     /// Reads the whole of `record` from `offset` of the file.
@@ -129,7 +127,7 @@ impl Target {
     /// Continues after a first call that did not transfer everything.
     #[cold]
     #[inline(never)]
-    fn read_rest(
+    pub fn read_rest(
         &self,
         first: Result<usize, Errno>,
         offset: u64,
@@ -182,7 +180,12 @@ impl Target {
     /// Continues after a first call that did not transfer everything.
     #[cold]
     #[inline(never)]
-    fn write_rest(&self, first: Result<usize, Errno>, offset: u64, record: &[u8]) -> Result<(), BenchError> {
+    pub fn write_rest(
+        &self,
+        first: Result<usize, Errno>,
+        offset: u64,
+        record: &[u8],
+    ) -> Result<(), BenchError> {
         let (mut done, mut answer) = (0, first);
         loop {
             let at = offset + in_file(done);
@@ -295,37 +298,6 @@ impl Target {
         drop(self.mapping);
         close(self.file, &self.path)?;
         self.further.into_iter().try_for_each(Self::close)
-    }
-}
-
-/// One unmapped file: a transfer is one call, unless the call transfers less.
-#[derive(Clone, Copy)]
-pub struct SingleFile<'target> {
-    descriptor: BorrowedFd<'target>,
-    target: &'target Target,
-}
-
-impl SingleFile<'_> {
-    /// Reads the whole of `record`.
-    #[inline]
-    pub fn read(self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
-        #[cfg(test)]
-        issued::note("read", offset, &[]);
-        match rustix::io::pread(self.descriptor, &mut *record, offset) {
-            Ok(moved) if moved == record.len() => Ok(()),
-            other => self.target.read_rest(other, offset, record),
-        }
-    }
-
-    /// Writes the whole of `record`.
-    #[inline]
-    pub fn write(self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
-        #[cfg(test)]
-        issued::note("write", offset, record);
-        match rustix::io::pwrite(self.descriptor, record, offset) {
-            Ok(moved) if moved == record.len() => Ok(()),
-            other => self.target.write_rest(other, offset, record),
-        }
     }
 }
 

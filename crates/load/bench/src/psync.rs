@@ -11,6 +11,11 @@
 //! [`Worker::sync_is_due`]: its completions arrive in any order, so it keeps a table of operations in flight, which
 //! costs more than a call at depth 1 may.
 
+use std::os::fd::BorrowedFd;
+
+use crate::access::Target;
+#[cfg(test)]
+use crate::access::issued;
 use crate::error::BenchError;
 use crate::latencies::{BackToBack, Latencies};
 use crate::order::RecordOrder;
@@ -209,13 +214,53 @@ impl Worker<'_> {
     }
 }
 
+/// One unmapped file: a transfer is one call, unless the call transfers less.
+#[derive(Clone, Copy)]
+pub struct SingleFile<'target> {
+    descriptor: BorrowedFd<'target>,
+    target: &'target Target,
+}
+
+impl<'target> SingleFile<'target> {
+    /// The first file of a target, which is not mapped.
+    #[inline]
+    pub fn of(target: &'target Target) -> Self {
+        Self {
+            descriptor: target.as_fd(),
+            target,
+        }
+    }
+
+    /// Reads the whole of `record`.
+    #[inline]
+    pub fn read(self, offset: u64, record: &mut [u8]) -> Result<(), BenchError> {
+        #[cfg(test)]
+        issued::note("read", offset, &[]);
+        match rustix::io::pread(self.descriptor, &mut *record, offset) {
+            Ok(moved) if moved == record.len() => Ok(()),
+            other => self.target.read_rest(other, offset, record),
+        }
+    }
+
+    /// Writes the whole of `record`.
+    #[inline]
+    pub fn write(self, offset: u64, record: &[u8]) -> Result<(), BenchError> {
+        #[cfg(test)]
+        issued::note("write", offset, record);
+        match rustix::io::pwrite(self.descriptor, record, offset) {
+            Ok(moved) if moved == record.len() => Ok(()),
+            other => self.target.write_rest(other, offset, record),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::access::issued::{self, Issued};
+    use crate::access::issued::Issued;
     use crate::operation_log::LogLimits;
     use crate::order::offsets;
     use crate::spec::{Engine, FileSpec, Mode, Order, Pattern, Rate, WriteTarget};

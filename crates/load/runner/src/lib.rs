@@ -14,130 +14,20 @@
 
 pub mod environment;
 mod identity;
-mod sinks;
+mod schedule;
 
-use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use results::RunRecord;
+use history::{History, HistoryError, RunId};
+use results::{RecordWriter, RunRecord, shown};
 
 pub use self::identity::{IdentityError, identity};
-pub use self::sinks::{HistorySink, Sinks};
+pub use self::schedule::{Order, Schedule, Settle, Turn};
 
 /// Note on a run that was stopped.
 pub const STOPPED: &str = "stopped before its end; the numbers are partial";
-
-/// The order of sides within a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// The same in each round, for the steps of a job.
-    Fixed,
-    /// The starting side rotates by one with each round, for the contenders of a comparison.
-    Rotated,
-}
-
-/// Number of runs per side, and their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Schedule {
-    /// Warm-up rounds, which are not kept.
-    pub warmup: u32,
-    /// Number of rounds kept; [`Series::goes_on`] may end them earlier.
-    pub rounds: u32,
-    /// Number of sides, which is the number of runs per round.
-    pub sides: usize,
-    /// Order of the sides within a round.
-    pub order: Order,
-}
-
-/// One run of a schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// The side, counted from 0.
-    pub side: usize,
-    /// The round, counted from 0. Warm-ups are numbered after the last round, so that no round shares their contents.
-    pub round: u32,
-    /// False for a warm-up.
-    pub is_kept: bool,
-}
-
-impl Schedule {
-    /// A schedule with one side.
-    #[must_use]
-    pub const fn repeated(warmup: u32, rounds: u32) -> Self {
-        Self {
-            warmup,
-            rounds,
-            sides: 1,
-            order: Order::Fixed,
-        }
-    }
-
-    /// A schedule that rotates all sides.
-    #[must_use]
-    pub const fn interleaved(rounds: u32, sides: usize) -> Self {
-        Self {
-            warmup: 0,
-            rounds,
-            sides,
-            order: Order::Rotated,
-        }
-    }
-
-    /// Total number of runs.
-    #[must_use]
-    pub fn runs(&self) -> usize {
-        let rounds = self.warmup.saturating_add(self.rounds);
-        usize::try_from(rounds)
-            .unwrap_or(usize::MAX)
-            .saturating_mul(self.sides)
-    }
-
-    /// The sides of a round in order.
-    pub fn round(&self, round: u32) -> impl Iterator<Item = usize> + use<> {
-        let sides = self.sides;
-        let first = match self.order {
-            Order::Fixed => 0,
-            Order::Rotated => usize::try_from(round).unwrap_or(0) % sides.max(1),
-        };
-        (0..sides).map(move |position| (first + position) % sides)
-    }
-
-    /// The turns of one round; `index` counts warm-ups too.
-    fn turns(&self, index: u32) -> impl Iterator<Item = Turn> + use<> {
-        let kept = index.checked_sub(self.warmup);
-        let round = kept.unwrap_or_else(|| self.rounds.saturating_add(index));
-        self.round(kept.unwrap_or(index)).map(move |side| Turn {
-            side,
-            round,
-            is_kept: kept.is_some(),
-        })
-    }
-}
-
-/// Scope of the sync before a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settle {
-    /// The file system that contains this path. A path that can't be opened, such as a busy device, is not synced.
-    FileSystem(PathBuf),
-    /// All file systems of the machine: the sides use several, or several mounts over one.
-    Machine,
-}
-
-impl Settle {
-    /// Syncs and waits for completion.
-    pub fn settle(&self) {
-        match self {
-            Self::Machine => rustix::fs::sync(),
-            // Errors of earlier writes are reported to their writers; they don't concern the next run.
-            Self::FileSystem(path) if path.is_dir() => {
-                let _ = File::open(path).map(rustix::fs::syncfs);
-            }
-            Self::FileSystem(_) => {}
-        }
-    }
-}
 
 /// Result of one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -392,5 +282,99 @@ impl<'run> Runner<'run> {
         if self.has_readers {
             self.note(STOPPED.to_owned());
         }
+    }
+}
+
+/// Destinations of the records of a run, in addition to the watcher.
+#[derive(Debug, Default)]
+pub struct Sinks {
+    file: Option<(RecordWriter, PathBuf)>,
+    history: HistorySink,
+}
+
+impl Sinks {
+    /// No sinks: the caller uses the returned records.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// A new record file, if requested, and the history.
+    ///
+    /// # Errors
+    /// When the file can't be created.
+    pub fn new(file: Option<&Path>, history: HistorySink) -> io::Result<Self> {
+        let create = |path: &Path| RecordWriter::create(path).map(|writer| (writer, path.to_owned()));
+        let file = file.map(create).transpose().map_err(io::Error::other)?;
+        Ok(Self { file, history })
+    }
+
+    /// Writes a record to all sinks.
+    fn write(&mut self, record: &RunRecord, watcher: &dyn Watcher) -> io::Result<()> {
+        if let Some((writer, _)) = &mut self.file {
+            writer.write(record).map_err(io::Error::other)?;
+        }
+        if let Err(error) = self.history.store(record) {
+            watcher.say(&format!(
+                "this run is not stored in the history: {}",
+                shown::with_causes(&error)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Finishes the file, or leaves it under its partial name, which is returned.
+    fn finish(self, is_partial: bool) -> io::Result<Option<PathBuf>> {
+        match self.file {
+            Some((writer, path)) if is_partial => {
+                drop(writer);
+                Ok(Some(outfile::partial_name(&path)))
+            }
+            Some((writer, _)) => writer.finish().map_err(io::Error::other).map(|()| None),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The history of runs. If it can't be written, the run does not fail: the error is reported once and storing stops.
+#[derive(Debug, Default)]
+pub struct HistorySink {
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Off,
+    Unopened(PathBuf),
+    Open(Box<History>, Option<RunId>),
+}
+
+impl HistorySink {
+    /// Stores into this file, which is opened at the first record; `None` stores nothing.
+    #[must_use]
+    pub fn new(path: Option<PathBuf>) -> Self {
+        Self {
+            state: path.map_or(State::Off, State::Unopened),
+        }
+    }
+
+    /// Adds a record to the run; after a failure nothing more is stored.
+    fn store(&mut self, record: &RunRecord) -> Result<(), HistoryError> {
+        let stored = self.try_store(record);
+        if stored.is_err() {
+            self.state = State::Off;
+        }
+        stored
+    }
+
+    fn try_store(&mut self, record: &RunRecord) -> Result<(), HistoryError> {
+        if let State::Unopened(path) = &self.state {
+            self.state = State::Open(Box::new(History::open(path)?), None);
+        }
+        if let State::Open(history, run) = &mut self.state {
+            *run = Some(history.append(*run, record)?);
+        }
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use bench::{Cache, Workload};
 use clap::Args;
 use results::words::unknown;
 
-use super::repeat::BenchCommonArguments;
+use super::common::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments};
 use crate::{Finding, output};
 

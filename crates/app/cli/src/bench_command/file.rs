@@ -10,7 +10,7 @@ use bench::{
 };
 use clap::{Args, ValueEnum};
 
-use super::repeat::BenchCommonArguments;
+use super::common::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::Finding;
 use crate::output::{self, Printed};

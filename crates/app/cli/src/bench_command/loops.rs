@@ -8,7 +8,7 @@ use anyhow::Result;
 use bench::{FileLoop, Loops, LoopsSpec, Workload};
 use clap::Args;
 
-use super::repeat::BenchCommonArguments;
+use super::common::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::{parse_bytes, parse_duration};
 

@@ -7,7 +7,7 @@ use bench::metadata::MetadataSpec;
 use bench::{Cache, Workload};
 use clap::Args;
 
-use super::repeat::BenchCommonArguments;
+use super::common::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::parse_bytes;
 

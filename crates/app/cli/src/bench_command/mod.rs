@@ -2,6 +2,7 @@
 
 pub mod all;
 pub mod app;
+pub mod common;
 pub mod file;
 pub mod fio;
 pub mod job;
@@ -9,23 +10,33 @@ pub mod loops;
 pub mod metadata;
 pub mod postmark;
 pub mod progress;
-pub mod repeat;
 pub mod sqlite;
 pub mod terminal;
 pub mod tio;
 pub mod uflip;
 pub mod workloads;
 
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
 use anyhow::Result;
+use bench::{Progress, TextForm, Workload};
 use clap::{Args, Subcommand};
+use programs::stop_on_signals;
+use report::rounds;
+use results::Noise;
+use runner::{Measured, Runner, Schedule, Series, Settle, Turn, identity};
+use series::{SeriesError, measured};
 
 use self::all::BenchAllArguments;
+use self::common::finding;
 use self::fio::FioArguments;
 use self::job::{BenchJobArguments, BenchRunArguments};
-use self::workloads::WorkloadCommand;
+use self::terminal::Terminal;
+use self::workloads::{RunAs, WorkloadArguments, WorkloadCommand};
 use crate::compare::arguments::{BenchCompareArguments, BenchShowArguments};
 use crate::history_command::HistoryArguments;
-use crate::{Finding, compare, history_command};
+use crate::{Finding, compare, history_command, output};
 
 /// Arguments of `tidegate bench`: a subcommand, or a fio job.
 #[derive(Args, Debug)]
@@ -65,7 +76,7 @@ pub fn run(arguments: &BenchArguments) -> Result<Finding> {
         return fio::run(&arguments.fio);
     };
     match command {
-        BenchCommand::Workload(workload) => repeat::run(workload.arguments()),
+        BenchCommand::Workload(workload) => run_workload(workload.arguments()),
         BenchCommand::All(arguments) => all::run(arguments),
         BenchCommand::Run(arguments) => job::run(arguments),
         BenchCommand::Job(arguments) => job::run_inspection(arguments),
@@ -73,4 +84,86 @@ pub fn run(arguments: &BenchArguments) -> Result<Finding> {
         BenchCommand::History(arguments) => history_command::run(arguments),
         BenchCommand::Show(arguments) => compare::run_show(arguments),
     }
+}
+
+/// One workload as a series of rounds.
+struct Repeated<'run> {
+    /// The workload.
+    workload: &'run dyn Workload,
+    /// Command line of the program, for the records.
+    command: &'run [String],
+    /// Name of the configuration in the records.
+    label: &'run str,
+    /// Number of rounds.
+    rounds: u32,
+    /// Seed of the first round.
+    seed: u64,
+    /// The directory or device that is measured.
+    directory: &'run Path,
+    /// Receives the reports of the workload.
+    progress: &'run dyn Progress,
+    /// Ends a run early when it is raised.
+    stop: &'run AtomicBool,
+    /// Form of the table of the last run.
+    form: TextForm,
+}
+
+impl Series for Repeated<'_> {
+    type Error = SeriesError;
+
+    fn title(&self, turn: Turn) -> String {
+        match turn.is_kept {
+            false => "warm-up".to_owned(),
+            true if self.rounds == 1 => String::new(),
+            true => format!("round {}", turn.round + 1),
+        }
+    }
+
+    fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>, SeriesError> {
+        let seed = self.seed.wrapping_add(u64::from(turn.round));
+        let identity = identity(self.command.to_vec(), self.label, self.directory, turn.round)?;
+        let outcome = self.workload.run(seed, self.progress, self.stop)?;
+        self.form = outcome.text_form;
+        Ok(vec![measured(outcome, identity)])
+    }
+}
+
+/// Runs a workload for the requested rounds; prints and writes its records.
+pub fn run_workload(arguments: &dyn WorkloadArguments) -> Result<Finding> {
+    if let Some(shown) = arguments.show()? {
+        return Ok(shown);
+    }
+    let (common, directory) = (arguments.common(), arguments.directory()?);
+    let workload = arguments.workload(RunAs::Command)?;
+    workload.check()?;
+    let stop = stop_on_signals()?;
+    let schedule = Schedule::repeated(common.warmup, common.rounds);
+    let terminal = Terminal::new(common.progress, schedule.runs(), common.json);
+    let mut repeated = Repeated {
+        workload: workload.as_ref(),
+        command: &programs::own_arguments(),
+        label: &common.label,
+        rounds: common.rounds,
+        seed: common.seed,
+        directory,
+        progress: &terminal.bar,
+        stop: &stop,
+        form: TextForm::Beside,
+    };
+    let settle = Settle::FileSystem(directory.to_owned());
+    let mut runner = Runner::new(&terminal, &stop, settle, common.sinks()?);
+    let outcome = runner.run(&schedule, &mut repeated);
+    let ran = runner.finish()?;
+    if !common.json {
+        let text = match repeated.form {
+            TextForm::Beside => rounds::table(&ran.records),
+            TextForm::Table | TextForm::Curve => rounds::summary(&ran.records),
+        };
+        output::print_text(&text)?;
+    }
+    for noise in Noise::of(&ran.records) {
+        output::print_error(&format!("too noisy to tell small differences: {noise}"));
+    }
+    outcome?;
+    Ok(finding(&ran.notes))
 }

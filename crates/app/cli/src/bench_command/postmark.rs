@@ -7,7 +7,7 @@ use bench::Workload;
 use bench::postmark::{Buffering, PostmarkSpec};
 use clap::{Args, ValueEnum};
 
-use super::repeat::BenchCommonArguments;
+use super::common::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::parse_bytes;
 

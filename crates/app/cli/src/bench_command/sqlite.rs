@@ -12,7 +12,7 @@ use bench::window::CountCalls;
 use bench::{Cache, FilePlacement, Workload};
 use clap::Args;
 
-use super::repeat::BenchCommonArguments;
+use super::common::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::parse_duration;
 

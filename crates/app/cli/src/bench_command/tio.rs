@@ -7,7 +7,7 @@ use bench::tio::TioSpec;
 use bench::{Cache, Mode, Workload};
 use clap::{Args, ValueEnum};
 
-use super::repeat::BenchCommonArguments;
+use super::common::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::parse_bytes;
 

@@ -9,7 +9,7 @@ use bench::{DeviceAccess, Workload};
 use clap::{Args, ValueEnum};
 use results::words::unknown;
 
-use super::repeat::BenchCommonArguments;
+use super::common::BenchCommonArguments;
 use super::workloads::{RunAs, WorkloadArguments, common_and_directory};
 use crate::quantity::{parse_bytes, parse_duration};
 

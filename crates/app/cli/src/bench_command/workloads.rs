@@ -7,11 +7,11 @@ use bench::{Fileserver, Varmail, Webproxy, Workload};
 use clap::Subcommand;
 
 use super::app::BenchAppArguments;
+use super::common::BenchCommonArguments;
 use super::file::BenchFileArguments;
 use super::loops::BenchLoopsArguments;
 use super::metadata::BenchMetadataArguments;
 use super::postmark::BenchPostmarkArguments;
-use super::repeat::BenchCommonArguments;
 use super::sqlite::BenchSqliteArguments;
 use super::tio::BenchTioArguments;
 use super::uflip::BenchUflipArguments;
@@ -52,7 +52,7 @@ pub trait WorkloadArguments {
 /// The first two functions of [`WorkloadArguments`] for arguments with `common` and one `directory`.
 macro_rules! common_and_directory {
     () => {
-        fn common(&self) -> &$crate::bench_command::repeat::BenchCommonArguments {
+        fn common(&self) -> &$crate::bench_command::common::BenchCommonArguments {
             &self.common
         }
 

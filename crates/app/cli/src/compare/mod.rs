@@ -16,8 +16,8 @@ use runner::{Runner, Settle, Sinks};
 use series::{Amount, Comparison, Target, Targets, WORKLOADS};
 
 use self::arguments::BenchCompareArguments;
+use crate::bench_command::common::finding;
 use crate::bench_command::progress::ProgressForm;
-use crate::bench_command::repeat::finding;
 use crate::bench_command::terminal::Terminal;
 use crate::{Finding, output};
 

@@ -21,6 +21,7 @@ use live::{
     QueueLimits, RUN_FOLDER, Store, set_sched_fifo,
 };
 use nand::{RealClock, TimeScale};
+use rustix::process::configure_io_flusher_behavior;
 use serde_json::{Map, json};
 use vfs::Timestamp;
 
@@ -249,6 +250,9 @@ fn serve(arguments: &AttachArguments, announce: &mut dyn FnMut(Report) -> Result
     let (place, claim) = Place::make(&arguments.run_folder, card, arguments.dirty_limit)?;
     // Without the priority, answers come late on a busy machine; the counters show it.
     let runs_before_others = set_sched_fifo().is_ok();
+    // So that memory for the data of a write does not wait until dirty pages are written out, to this very card perhaps
+    // (seen in a memory group of cgroup 1). Needs CAP_SYS_RESOURCE.
+    let _ = configure_io_flusher_behavior(true);
     let source = format!("{name}, {}, data in {store_name}", show_bytes(capacity_bytes));
     let served = Served {
         file_system: Arc::new(CardFileSystem::new(Arc::clone(&device), now())),

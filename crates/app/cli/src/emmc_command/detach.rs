@@ -2,7 +2,8 @@
 //!
 //! Order: check that nothing is mounted on the device, flush the page cache to the card, unbind the loop device, unmount
 //! FUSE; this ends the process, which syncs the data to its medium and removes minor and description. If the process is
-//! dead, this command removes them.
+//! dead, this command removes them. One that does not answer counts as dead with `--force`: the kernel ends its
+//! connection first, so that every request to the card fails, and with it the waits of all who use the card.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub struct DetachArguments {
     /// Detach all cards
     #[arg(long)]
     pub all: bool,
-    /// Detach mounted file systems lazily first; their unwritten data is lost
+    /// Detach mounted file systems lazily first, and do without a process that does not answer; unwritten data is lost
     #[arg(long)]
     pub force: bool,
     /// Maximum time for the process to write all data and end
@@ -45,7 +46,7 @@ pub struct DetachArguments {
 /// Options of a detach.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// Detach mounted file systems lazily.
+    /// Detach mounted file systems lazily, and end the connection of a process that does not answer.
     pub force: bool,
     /// Maximum time for the process to end.
     pub timeout: Duration,
@@ -74,10 +75,17 @@ pub fn run(arguments: &DetachArguments) -> Result<Finding> {
 /// Detaches one card.
 pub fn detach(attached: &Attached, how: How) -> Result<()> {
     let device = attached.device();
-    let is_dead = matches!(
-        attached.document(),
-        Err(ReadError::Dead | ReadError::NotOurs { .. })
-    );
+    let is_dead = match attached.document() {
+        Err(ReadError::Silent { .. }) if how.force => {
+            attached.abort();
+            true
+        }
+        Err(error @ ReadError::Silent { .. }) => bail!(
+            "{error}; `tidegate emmc detach --force {}` ends its connection: data that the card has not taken yet is lost",
+            device.path().display()
+        ),
+        answer => matches!(answer, Err(ReadError::Dead | ReadError::NotOurs { .. })),
+    };
     // Another device may have taken the minor; it is still ours if it is bound to our file, or unbound.
     let ours = device
         .backing_file()

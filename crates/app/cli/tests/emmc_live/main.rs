@@ -178,6 +178,47 @@ fn after_a_killed_process_detach_clears_everything_away() {
     assert_eq!(fs::read_dir(bed.path("run")).unwrap().count(), 0);
 }
 
+/// A process that does not answer, such as one that waits for memory for ever, blocks all who write to its card.
+#[test]
+fn a_card_whose_process_does_not_answer_is_detached_by_force_and_its_writers_go_on() {
+    let Some(bed) = Bed::make() else { return };
+    let report = bed.attach(&["--size", "64m"]);
+    let device = device_of(&report);
+    must("mkfs.ext4", &["-q", "-F", &device]);
+    bed.mount(&device);
+    let pid = i32::try_from(report["pid"].as_i64().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    // From here on, only what the page cache has can be used.
+    let mut file = File::create(bed.path("mounted/file")).unwrap();
+    file.write_all(&[1; 4096]).unwrap();
+    file.sync_all().unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    file.write_all(&[2; 4096]).unwrap();
+    let writer = std::thread::spawn(move || file.sync_all());
+    let refused = bed.emmc("detach", &[&device]);
+    let message = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("did not answer") && message.contains("--force"),
+        "{message}"
+    );
+    assert!(!writer.is_finished(), "the card answers");
+    bed.done("detach", &["--force", &device]);
+    assert!(writer.join().unwrap().is_err());
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let own = bed.folder.path().to_str().unwrap();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!table.contains(own), "{table}");
+    assert_eq!(fs::read_dir(bed.path("run")).unwrap().count(), 0);
+    let ended = || fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    let began = std::time::Instant::now();
+    while ended().contains("attach") && began.elapsed() < std::time::Duration::from_secs(20) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(!ended().contains("attach"), "the process is still there");
+}
+
 #[test]
 fn a_card_that_was_open_at_a_detach_is_detached_later() {
     let Some(bed) = Bed::make() else { return };

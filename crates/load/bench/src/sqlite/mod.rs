@@ -51,6 +51,18 @@ use crate::scratch::Scratch;
 use crate::spec::Cache;
 use crate::threads::Shared;
 use crate::window::{Finished, Moved, Window, WindowOutcome};
+use crate::workload::{Measurement, Outcome, Workload};
+
+impl Workload for SqliteSpec {
+    fn check(&self) -> Result<(), BenchError> {
+        self.validate()
+    }
+
+    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
+        let spec = Self { seed, ..self.clone() };
+        Ok(run(&spec, progress, stop)?.outcome()?)
+    }
+}
 
 /// Runs an SQLite workload.
 ///

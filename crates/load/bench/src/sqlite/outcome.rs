@@ -1,7 +1,6 @@
 //! The outcome of an SQLite workload, and its run record.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 use results::{ImpossibleLatency, Sample, TimedWindow, nearest_f64};
 
@@ -9,13 +8,11 @@ use super::library::LibraryInfo;
 use super::plan::Kind;
 use super::spec::{SqliteSpec, VALUE_BYTES};
 use super::worker::place_of;
-use crate::error::BenchError;
 use crate::file_outcome::OperationOutcome;
 use crate::latencies::LatencyCounter;
 use crate::processor::WorkerUse;
-use crate::progress::Progress;
 use crate::window::WindowOutcome;
-use crate::workload::{Measurement, Outcome, TextForm, Workload};
+use crate::workload::{Measurement, Outcome, TextForm};
 
 /// Names of this workload's counters; the unit is the last word.
 pub mod counter {
@@ -162,16 +159,5 @@ impl Measurement for SqliteOutcome {
         outcome.text_form = TextForm::Table;
         outcome.kept_directory = self.kept_directory;
         Ok(outcome)
-    }
-}
-
-impl Workload for SqliteSpec {
-    fn check(&self) -> Result<(), BenchError> {
-        self.validate()
-    }
-
-    fn run(&self, seed: u64, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome, BenchError> {
-        let spec = Self { seed, ..self.clone() };
-        Ok(super::run(&spec, progress, stop)?.outcome()?)
     }
 }

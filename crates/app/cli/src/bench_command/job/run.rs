@@ -16,8 +16,8 @@ use series::measured;
 
 use super::steps::{PlannedStep, groups, planned, run_group};
 use crate::Finding;
+use crate::bench_command::common::{BenchCommonArguments, finding};
 use crate::bench_command::fio::write_json;
-use crate::bench_command::repeat::{BenchCommonArguments, finding};
 use crate::bench_command::terminal::{Terminal, identity};
 use crate::output;
 

@@ -12,7 +12,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches, Subcommand};
 use jobs::{Job, JobError, Key, KeyForm, Step, StepKind, Vocabulary};
 
-use crate::bench_command::repeat::BenchCommonArguments;
+use crate::bench_command::common::BenchCommonArguments;
 use crate::bench_command::workloads::{RunAs, WorkloadCommand};
 
 /// Flags of these subcommands that show something instead of running.
