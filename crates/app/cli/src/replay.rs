@@ -1,7 +1,7 @@
 //! `tidegate replay`: replays a call trace on any directory.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use bench::replay::{DirectIo, Replay, ReplaySpec, Speed};
@@ -13,6 +13,7 @@ use results::call_trace::Trace;
 
 use crate::bench_command::common::BenchCommonArguments;
 use crate::bench_command::workloads::{RunAs, WorkloadArguments, common_and_directory};
+use crate::inspect::{TRACES, not_understood};
 use crate::output;
 
 /// Arguments of `tidegate replay`.
@@ -64,7 +65,7 @@ impl WorkloadArguments for ReplayArguments {
     common_and_directory!();
 
     fn workload(&self, run_as: RunAs) -> Result<Box<dyn Workload>> {
-        let trace = read(self)?;
+        let trace = read(self).map_err(|error| no_trace(&self.file, error))?;
         let trace_notes = match run_as {
             RunAs::Command => {
                 introduce(&trace);
@@ -82,7 +83,7 @@ impl WorkloadArguments for ReplayArguments {
 
     /// Checks that the trace exists and has a known format.
     fn check(&self) -> Result<()> {
-        format_of(&self.file, self.format)?;
+        format_of(&self.file, self.format).map_err(|error| no_trace(&self.file, error))?;
         Ok(())
     }
 }
@@ -95,6 +96,11 @@ fn read(arguments: &ReplayArguments) -> Result<Trace, TraceError> {
     };
     let calls_max = arguments.max_calls;
     read_trace(&arguments.file, arguments.format, ReadOptions { calls_max, ipc })
+}
+
+/// The error about a trace: the kind of a file that is none.
+fn no_trace(path: &Path, error: TraceError) -> anyhow::Error {
+    not_understood(path, "a trace", &TRACES, error.into())
 }
 
 fn spec(arguments: &ReplayArguments) -> ReplaySpec {

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use report::record_comparison::{self, RecordSet};
-use results::RecordComparison;
+use results::{RecordComparison, RunRecord};
 use serde_json::json;
 
 use super::arguments::BenchCompareArguments;
 use super::write_text;
+use crate::inspect::{RECORDS, not_understood};
 use crate::{Finding, history_command, output};
 
 /// Runs the command. Operations in only one set give exit code 1; different machines and noise give warnings.
@@ -45,13 +46,18 @@ pub fn run(a: &str, b: &str, arguments: &BenchCompareArguments) -> Result<Findin
     })
 }
 
+/// Reads a file of run records.
+pub fn read_file(path: &Path) -> Result<Vec<RunRecord>> {
+    results::read_records(path).map_err(|error| not_understood(path, "run records", &RECORDS, error.into()))
+}
+
 /// Reads a file of that name, else a run of the history, else all runs with that tag.
 fn read(name: &str, arguments: &BenchCompareArguments) -> Result<RecordSet> {
     let path = Path::new(name);
     if path.exists() {
         return Ok(RecordSet {
             name: name.to_owned(),
-            records: results::read_records(path)?,
+            records: read_file(path)?,
         });
     }
     let records = history_command::records_of(name, arguments.store.history.as_deref())?;

@@ -7,11 +7,12 @@ use report::{Comparison, ComparisonInput};
 use results::RunRecord;
 
 use super::arguments::BenchShowArguments;
+use super::records;
 use crate::{Finding, output};
 
 /// Runs `tidegate bench show`.
 pub fn run(arguments: &BenchShowArguments) -> Result<Finding> {
-    let records = results::read_records(&arguments.file)?;
+    let records = records::read_file(&arguments.file)?;
     let comparisons = Comparison::all(&records, &arguments.baseline);
     if comparisons.is_empty() {
         bail!(

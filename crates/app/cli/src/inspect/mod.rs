@@ -111,6 +111,15 @@ pub const FLASH: [Kind; 3] = [Kind::Ubi, Kind::Nand, Kind::Erased];
 /// Kinds that a reader of block traces accepts.
 pub const BLOCK_TRACES: [Kind; 1] = [Kind::BlockTrace];
 
+/// Kinds that `tidegate replay` accepts.
+pub const TRACES: [Kind; 2] = [Kind::BlockTrace, Kind::CallTrace];
+
+/// Kinds that `tidegate bench run` accepts.
+pub const JOBS: [Kind; 2] = [Kind::Job, Kind::FioJob];
+
+/// Kinds that `tidegate bench compare` and `bench show` accept.
+pub const RECORDS: [Kind; 1] = [Kind::Records];
+
 /// Kinds with a map of owners.
 pub const MEDIA: [Kind; 2] = [Kind::FileSystem, Kind::Disk];
 

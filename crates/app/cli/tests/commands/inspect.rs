@@ -219,16 +219,20 @@ fn a_bare_volume_is_identified_by_inspect_and_by_commands_that_need_ubi() {
     assert_eq!(told["kind"], "ubifs");
     assert_eq!(told["next"], "tidegate ubifs ls root.ubifs");
     for words in [
-        ["ubi", "info", "root.ubifs"],
-        ["nand", "info", "root.ubifs"],
-        ["trace", "info", "root.ubifs"],
-        ["trace", "map", "root.ubifs"],
-        ["mount", "root.ubifs", "."],
+        &["ubi", "info", "root.ubifs"][..],
+        &["nand", "info", "root.ubifs"],
+        &["trace", "info", "root.ubifs"],
+        &["trace", "map", "root.ubifs"],
+        &["mount", "root.ubifs", "."],
+        &["replay", "root.ubifs", "."],
+        &["bench", "run", "root.ubifs", "."],
+        &["bench", "job", "--check", "root.ubifs"],
+        &["bench", "show", "root.ubifs"],
+        &["bench", "compare", "root.ubifs", "root.ubifs"],
     ] {
-        let message = bench.refused(&words);
+        let message = bench.refused(words);
         assert!(
-            message.contains("this is a bare UBIFS volume, not a")
-                && message.contains("use `tidegate ubifs "),
+            message.contains("this is a bare UBIFS volume, not ") && message.contains("use `tidegate ubifs "),
             "{words:?}: {message}"
         );
         assert_eq!(message.lines().count(), 1, "{message}");

@@ -18,6 +18,7 @@ use self::run::{JobRunArguments, run_job};
 use self::steps::{planned, vocabulary};
 use super::fio;
 use crate::Finding;
+use crate::inspect::{JOBS, not_understood};
 use crate::output;
 
 /// Arguments of `tidegate bench run`.
@@ -60,7 +61,7 @@ pub fn run(arguments: &BenchRunArguments) -> Result<Finding> {
         return fio::run_job(&name(&arguments.job), &text, Some(directory), false, run);
     }
     let vocabulary = vocabulary();
-    let job = parse_job(&arguments.job, &text, &vocabulary)?;
+    let job = parse_job(&arguments.job, &text, &vocabulary).map_err(|error| no_job(&arguments.job, error))?;
     run_job(job, &vocabulary, directory, run)
 }
 
@@ -71,7 +72,8 @@ pub fn check_run(arguments: &BenchRunArguments) -> Result<()> {
         return fio::check_job(&name(&arguments.job), &text);
     }
     let vocabulary = vocabulary();
-    check(&parse_job(&arguments.job, &text, &vocabulary)?, &vocabulary)?;
+    let job = parse_job(&arguments.job, &text, &vocabulary).map_err(|error| no_job(&arguments.job, error))?;
+    check(&job, &vocabulary)?;
     Ok(())
 }
 
@@ -79,11 +81,12 @@ pub fn check_run(arguments: &BenchRunArguments) -> Result<()> {
 pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
     let vocabulary = vocabulary();
     let text = if let Some(path) = &arguments.check {
-        let text = read_text(path)?;
+        let text = read_text(path).map_err(|error| no_job(path, error))?;
         if fio::is_fio_job(&text) {
             return fio::check(&name(path), &text);
         }
-        check(&parse_job(path, &text, &vocabulary)?, &vocabulary)?
+        let job = parse_job(path, &text, &vocabulary).map_err(|error| no_job(path, error))?;
+        check(&job, &vocabulary)?
     } else if let Some(name) = &arguments.show_preset {
         preset(name)?.text.to_owned()
     } else {
@@ -129,7 +132,12 @@ pub fn job_text(path: &Path) -> Result<String> {
             expected(&source, &names)
         );
     }
-    Ok(read_text(path)?)
+    read_text(path).map_err(|error| no_job(path, error))
+}
+
+/// The error about a job: the kind of a file that is none.
+fn no_job(path: &Path, error: JobError) -> anyhow::Error {
+    not_understood(path, "a job", &JOBS, error.into())
 }
 
 /// Parses the text of a job file.
