@@ -4,6 +4,7 @@
 //! Ratios are computed within each round (see [`results::paired_ratio`]), and are always "higher is better":
 //! throughput over the baseline's, or the baseline's time over the configuration's. Incomplete runs are ignored.
 
+use results::words::counted;
 use results::{HostInfo, PairedRatio, RunRecord, Summary, nearest_f64, paired_ratio, values_by_round};
 
 use crate::html::{self, escape};
@@ -170,7 +171,7 @@ impl Comparison {
             "Higher is better. Bar and bold: median of the ratios to {} in the same round, {}; dot: one round; below: \
              median speed in {}.",
             self.baseline,
-            page::counted(rounds, "round"),
+            counted(rounds, "round"),
             self.unit
         );
         html::text("h2", &self.workload)

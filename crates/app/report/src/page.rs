@@ -1,5 +1,6 @@
 //! The report page: headline, charts, table, environment, raw samples, commands to repeat it.
 
+use results::words::counted;
 use results::{HostInfo, RunRecord, Sample, TargetInfo};
 
 use crate::comparison;
@@ -402,14 +403,6 @@ pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> 
         }
     }
     seen
-}
-
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    if count == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{count} {noun}s")
-    }
 }
 
 #[cfg(test)]

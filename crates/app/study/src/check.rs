@@ -226,7 +226,7 @@ pub(crate) fn without_maker(name: &str) -> Option<String> {
     let maker = format!("mkfs.{name}");
     program(&maker)
         .is_none()
-        .then(|| format!("{maker} is not installed"))
+        .then(|| format!("fs = \"{name}\": {maker} is not installed"))
 }
 
 /// Why the file of a cell does not fit on the device.

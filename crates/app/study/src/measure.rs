@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result};
+use results::words::counted;
 use results::{RunRecord, counter, nearest_f64};
 use runner::{Measured, Series, Settle, Turn, Watcher, environment};
 
@@ -102,7 +103,11 @@ impl Series for Blocks<'_> {
             (values.join(" "), self.cells(*number, turn.round).len())
         });
         let (names, counts): (Vec<String>, Vec<usize>) = blocks.unzip();
-        format!("{}, {} cells", names.join(", "), counts.iter().sum::<usize>())
+        format!(
+            "{}, {}",
+            names.join(", "),
+            counted(counts.iter().sum::<usize>(), "cell")
+        )
     }
 
     fn measure(&mut self, turn: Turn) -> Result<Vec<Measured>> {

@@ -5,6 +5,7 @@ use report::html::{self, escape};
 use report::number;
 use report::record_comparison::interval;
 use report::{Align, Column};
+use results::words::counted;
 use results::{Estimate, RunRecord};
 use serde_json::{Value, json};
 
@@ -104,7 +105,7 @@ pub fn summary(drawn: &[Drawn<'_>]) -> String {
         }
     }
     match words.is_empty() {
-        true => format!("{} exhibits", drawn.len()),
+        true => counted(drawn.len(), "exhibit"),
         false => format!("{} predicted sentences: {}.", predicted.len(), words.join(", ")),
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use results::RunRecord;
+use results::words::counted;
 
 use crate::cell::blocks;
 use crate::folder::{State, place};
@@ -19,15 +20,20 @@ pub fn progress(plan: &Plan, state: &State, records: &[RunRecord]) -> Result<Str
         // Each round of a race has fewer cells than the one before; nothing tells how many there will be.
         let rounds = records.iter().map(|record| record.round).max();
         let rounds = rounds.map_or(0, |last| last.saturating_add(1));
-        format!("{} cells measured in {rounds} rounds of a race", places.len())
+        format!(
+            "{} measured in {} of a race",
+            counted(places.len(), "cell"),
+            counted(rounds, "round")
+        )
     } else {
         let blocks = blocks(plan)?;
         let in_round = |round| blocks.iter().map(|block| block.order(round).len()).sum::<usize>();
         let all: usize = (0..state.rounds).map(in_round).sum();
         format!(
-            "{} of {all} cells measured in {} rounds",
+            "{} of {} measured in {}",
             places.len() - left_out,
-            state.rounds
+            counted(all, "cell"),
+            counted(state.rounds, "round")
         )
     };
     text += &format!(", {failed} of them failed");

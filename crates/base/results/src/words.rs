@@ -1,4 +1,13 @@
-//! Messages about mistyped words, the same on the command line, in job files and in settings.
+//! Words of messages: numbers with their nouns, and mistyped words, the same on the command line, in job files and in settings.
+
+use std::fmt;
+
+/// A number with its noun.
+#[must_use]
+pub fn counted<N: fmt::Display + From<u8> + PartialEq>(number: N, noun: &str) -> String {
+    let ending = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{ending}")
+}
 
 /// The word in `known` that was most likely meant: within a typing error, with its parts in another order, or the only one
 /// that contains `word`.

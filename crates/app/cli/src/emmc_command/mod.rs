@@ -26,6 +26,7 @@ use self::live_stats::LiveStatsArguments;
 use self::paper::PaperArguments;
 use self::presets::PresetsArguments;
 use self::run::RunArguments;
+pub use self::setup::card_file;
 use crate::Finding;
 
 /// The subcommands of `tidegate emmc`.

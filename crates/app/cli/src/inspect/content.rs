@@ -13,10 +13,11 @@ use fsmap::FileSystemKind;
 use jobs::Job;
 use live::{Description, KeptCard, KeptError};
 use results::RunRecord;
+use results::words::counted;
 use serde_json::json;
 
 use super::foreign;
-use super::identity::{Identity, Kind, Part, counted};
+use super::identity::{Identity, Kind, Part};
 use crate::bench_command::job::steps::vocabulary;
 use crate::quantity::show_bytes;
 

@@ -14,7 +14,9 @@ use ubifs::ImageVolume;
 use ubifs::format::{NodeKind, Superblock, check_expected};
 
 use super::content::Head;
-use super::identity::{Geometry, Identity, Kind, Part, counted, partial_block, quoted, stride};
+use results::words::counted;
+
+use super::identity::{Geometry, Identity, Kind, Part, partial_block, quoted, stride};
 use crate::quantity::show_bytes;
 use crate::ubi_command::chip::{Chip, GUESS_BYTES, geometry, plain};
 use crate::ubi_command::info::kind_name;

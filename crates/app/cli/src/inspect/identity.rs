@@ -298,14 +298,6 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// A number with its noun.
-pub fn counted(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        number => format!("{number} {noun}s"),
-    }
-}
-
 /// Bytes of the last block of a truncated image, and those it should have; `None` if it is whole.
 pub fn partial_block(file_bytes: u64, stride: u64) -> Option<(u64, u64)> {
     let rest = file_bytes.checked_rem(stride)?;

@@ -3,14 +3,18 @@
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use study::cell::{self, MOUNT, RESERVED};
-use study::plan::Plan;
+use study::plan::{Device, Plan};
 
 use crate::arguments::{Arguments, Command};
 use crate::bench_command::workloads::WorkloadArguments;
 use crate::bench_command::{BenchCommand, job};
+use crate::emmc_command::card_file;
 
-/// Lets the definitions of `mount` and `bench` judge the flags of all cells.
+/// Lets the definitions of `emmc`, `mount` and `bench` judge the flags of all cells.
 pub fn check(plan: &Plan) -> Result<()> {
+    if let Device::Card(name) = &plan.environment.device {
+        card_file(name).context("environment.device")?;
+    }
     for block in cell::blocks(plan)? {
         for cell in &block.cells {
             if let Some(flag) = RESERVED.iter().find(|flag| cell.0.contains_key(**flag)) {

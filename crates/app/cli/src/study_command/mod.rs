@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use programs::stop_on_signals;
-use results::words::unknown;
+use results::words::{counted, unknown};
 use study::cell::{self, Cell};
 use study::plan::{Binaries, PRESETS, Plan, Variant};
 use study::{Limits, Options, folder, page};
@@ -241,9 +241,12 @@ fn variant(name: &str, plan: &Plan, arguments: &VariantArguments, binaries: Bina
     applied.apply(&variant);
     let cells = cell::combinations(&applied);
     if cells > CELLS_MAX && !arguments.yes {
-        bail!("{name}: {cells} cells in each round; if that is wanted, add --yes");
+        bail!(
+            "{name}: {} in each round; if that is wanted, add --yes",
+            counted(cells, "cell")
+        );
     }
-    flags::check(&applied)?;
+    flags::check(&applied).with_context(|| name.to_owned())?;
     let missing = study::check::missing(&applied)?;
     if !missing.is_empty() {
         bail!("{}", missing.join("\n"));
@@ -336,7 +339,7 @@ fn print_plan(arguments: &PlanArguments) -> Result<Finding> {
         None => {
             for (name, text) in PRESETS {
                 let plan = Plan::parse(name, text)?;
-                output::print_line(&format!("{name}: {} exhibits", plan.exhibits.len()))?;
+                output::print_line(&format!("{name}: {}", counted(plan.exhibits.len(), "exhibit")))?;
             }
         }
     }
@@ -366,10 +369,10 @@ fn check(arguments: &CheckArguments) -> Result<Finding> {
             }
         }
         output::print_line(&format!(
-            "{} cells in {} blocks, {} rounds",
-            cells.len(),
-            blocks.len(),
-            plan.run.rounds
+            "{} in {}, {}",
+            counted(cells.len(), "cell"),
+            counted(blocks.len(), "block"),
+            counted(plan.run.rounds, "round")
         ))?;
     }
     let missing = study::check::missing(&plan)?;

@@ -120,7 +120,7 @@ fn a_panel_without_a_guest_is_left_out_and_measured_when_there_is_one() {
     let status = done(&["study", "status", "s"], place);
     assert_eq!(
         status,
-        "guest: 1 of 4 cells measured in 1 rounds, 0 of them failed; 3 left out\n"
+        "guest: 1 of 4 cells measured in 1 round, 0 of them failed; 3 left out\n"
     );
     if let Err(why) = Lab::available() {
         report_left_out(why);

@@ -208,6 +208,8 @@ fn a_plan_that_can_not_be_run_is_refused_before_anything_is_made() {
     let place = place.path();
     let plan = |from: &str, to: &str| refused_plan(place, from, to);
     assert!(plan("record", "recrod").contains("workload: unexpected argument '--recrod'"));
+    let message = plan("device = \"directory:", "device = \"card:");
+    assert!(message.contains("p.toml: environment.device: "), "{message}");
     assert!(plan("\"4k\", \"512k\"", "\"5k\"").contains("mount: "));
     assert!(plan("\"4k\", \"512k\"", "").contains("no value"));
     assert!(plan("flusher = \"off\"", "flusher = \"maybe\"").contains("flusher"));

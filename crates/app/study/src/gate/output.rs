@@ -3,6 +3,7 @@
 use report::html::escape;
 use report::record_comparison::interval;
 use report::{Align, Column};
+use results::words::counted;
 use serde_json::{Value, json};
 
 use super::{Compared, Gate, Outcome, Verdict};
@@ -29,12 +30,13 @@ fn summary(gate: &Gate) -> String {
         .collect();
     let unshared = match gate.unshared {
         0 => String::new(),
+        1 => "; 1 cell that only one study has was left out".to_owned(),
         count => format!("; {count} cells that only one study has were left out"),
     };
     format!(
-        "{outcome}: {} of {} cells{unshared} (MB/s of {} over {}, bound {})",
+        "{outcome}: {} of {}{unshared} (MB/s of {} over {}, bound {})",
         counts.join(", "),
-        gate.cells.len(),
+        counted(gate.cells.len(), "cell"),
         gate.sides[1],
         gate.sides[0],
         gate.rule.min_ratio

@@ -15,7 +15,7 @@ use toml::{Table, Value};
 
 use self::environment::{StoredEnvironment, environment};
 use self::exhibit::{StoredExhibit, exhibit, plain_exhibit};
-use self::values::{axes, flattened, values};
+use self::values::{axes, first_twice, flattened, values};
 use super::{Plan, Run, Variant};
 
 /// Time limit of a cell if the plan has none.
@@ -123,6 +123,10 @@ fn plan(stored: StoredPlan) -> Result<Plan> {
     if exhibits.is_empty() {
         exhibits = plain_exhibit(&axes)?;
     }
+    let names: Vec<&str> = exhibits.iter().map(|exhibit| exhibit.name.as_str()).collect();
+    if let Some(name) = first_twice(&names) {
+        bail!("exhibit `{name}`: there are two of this name; rename one");
+    }
     let known: Vec<&str> = settings.keys().map(String::as_str).collect();
     for exhibit in &exhibits {
         let named = exhibit.axes.iter().filter(|(axis, _)| axis == "setting");
@@ -146,7 +150,7 @@ fn plan(stored: StoredPlan) -> Result<Plan> {
         run: Run {
             rounds,
             cell_time: match &stored.run.cell_time {
-                Some(text) => parse_duration(text).map_err(|problem| anyhow!("run.cell-time: {problem}"))?,
+                Some(text) => cell_time(text, "run.cell-time")?,
                 None => CELL_TIME,
             },
             quick: variant(stored.run.quick).context("run.quick")?,
@@ -154,6 +158,15 @@ fn plan(stored: StoredPlan) -> Result<Plan> {
         },
         binaries: Vec::new(),
     })
+}
+
+/// A time limit of cells.
+fn cell_time(text: &str, place: &str) -> Result<Duration> {
+    let time = parse_duration(text).map_err(|problem| anyhow!("{place}: {problem}"))?;
+    if time.is_zero() {
+        bail!("{place}: {text}, expected a time above 0");
+    }
+    Ok(time)
 }
 
 fn variant(stored: StoredVariant) -> Result<Variant> {

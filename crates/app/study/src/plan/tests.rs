@@ -141,6 +141,17 @@ fn mistakes_are_named_with_their_place() {
         ("scheduler", "schedular", "did you mean `scheduler`?"),
         ("[\"buffered\"]", "[]", "exhibit `one`: axes.setting: no value"),
         (
+            "[\"ext4\", \"xfs\"]",
+            "[\"xfs\", \"xfs\"]",
+            "exhibit `two`: axes.fs: `xfs` twice",
+        ),
+        ("\"two\"", "\"one\"", "exhibit `one`: there are two of this name"),
+        (
+            "[[exhibit]]",
+            "[run]\ncell-time = \"0s\"\n[[exhibit]]",
+            "run.cell-time: 0s, expected a time above 0",
+        ),
+        (
             "[\"buffered\"]",
             "[\"bufered\"]",
             "exhibit `one`: setting `bufered` is none of buffered",
@@ -160,12 +171,12 @@ fn mistakes_are_named_with_their_place() {
         (
             "\"image\"",
             "\"card:gt-i9300\"\ntime-scale = 0",
-            "environment.time-scale: 0, expected a number above 0",
+            "environment.time-scale: 0, expected a number from 0.01 to 1000",
         ),
         (
             "\"image\"",
             "\"card:gt-i9300\"\ntime-scale = nan",
-            "expected a number above 0",
+            "expected a number from 0.01 to 1000",
         ),
         (
             "\"image\"",
@@ -180,7 +191,7 @@ fn mistakes_are_named_with_their_place() {
         (
             "\"image\"",
             "\"card:gt-i9300\"\n[environment.guest]\ntime-scale = -1",
-            "environment.guest.time-scale: -1, expected a number above 0",
+            "environment.guest.time-scale: -1, expected a number from 0.01 to 1000",
         ),
         (
             "\"image\"",

@@ -1,13 +1,15 @@
 //! The table `environment` of a plan.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use programs::quantity::{parse_bytes, parse_duration};
+use programs::quantity::parse_bytes;
 use serde::Deserialize;
 use toml::{Table, Value};
 
+use super::cell_time;
 use super::values::values;
 use crate::plan::{Calibration, Device, Environment, GuestPart, TimeScale};
 
@@ -96,13 +98,12 @@ fn guest(stored: &StoredGuest) -> Result<GuestPart> {
     let scale = stored.time_scale.as_ref();
     let time_scale = scale.map(|value| number(value, "environment.guest.time-scale"));
     let bytes = stored.size.as_deref().map(parse_bytes).transpose();
-    let time = stored.cell_time.as_deref().map(parse_duration).transpose();
+    let cell_time = |text| cell_time(text, "environment.guest.cell-time");
+    let time = stored.cell_time.as_deref().map(cell_time).transpose()?;
     Ok(GuestPart {
         time_scale: time_scale.transpose()?.unwrap_or(1.0),
         size: bytes.map_err(|problem| anyhow!("environment.guest.size: {problem}"))?,
-        cell_time: time
-            .map_err(|problem| anyhow!("environment.guest.cell-time: {problem}"))?
-            .unwrap_or(GUEST_CELL_TIME),
+        cell_time: time.unwrap_or(GUEST_CELL_TIME),
     })
 }
 
@@ -131,6 +132,9 @@ fn time_scale(value: Option<&Value>, calibration: Option<StoredCalibration>) -> 
     }
 }
 
+/// Time scales that `tidegate emmc attach` takes.
+const SCALES: RangeInclusive<f64> = 0.01..=1000.0;
+
 /// A factor by which a card is faster than real time.
 fn number(value: &Value, place: &str) -> Result<f64> {
     let number = match value {
@@ -138,8 +142,12 @@ fn number(value: &Value, place: &str) -> Result<f64> {
         Value::Integer(number) => number.to_string().parse()?,
         other => bail!("{place}: {}, expected a number", other.type_str()),
     };
-    if !(number.is_finite() && number > 0.0) {
-        bail!("{place}: {number}, expected a number above 0");
+    if !SCALES.contains(&number) {
+        bail!(
+            "{place}: {number}, expected a number from {} to {}",
+            SCALES.start(),
+            SCALES.end()
+        );
     }
     Ok(number)
 }

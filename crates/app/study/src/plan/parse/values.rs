@@ -41,8 +41,17 @@ pub fn axes(table: &Table, place: &str) -> Result<Vec<(String, Vec<String>)>> {
         if values.is_empty() {
             bail!("{place}.{axis}: no value; name at least one");
         }
+        if let Some(value) = first_twice(values) {
+            bail!("{place}.{axis}: `{value}` twice; name each value once");
+        }
     }
     Ok(axes)
+}
+
+/// The first element that an earlier one equals.
+pub fn first_twice<T: PartialEq>(all: &[T]) -> Option<&T> {
+    let earlier = |(place, one): &(usize, &T)| all[..*place].contains(one);
+    all.iter().enumerate().find(earlier).map(|(_, one)| one)
 }
 
 fn texts(value: &Value, place: &str) -> Result<Vec<String>> {
