@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::bed::{self, CARDS, IMAGE, MOUNTS, WORK, WORK_PREFIX};
@@ -35,7 +35,15 @@ pub fn clean(folder: &Path, tidegate: &Path) -> Result<Vec<String>> {
             folder.display()
         );
     }
-    sweep(&Folder::open(folder)?, tidegate)
+    let cards = folder.join(CARDS);
+    let opened = Folder::open(folder).map_err(|error| match cards.is_dir() {
+        true => anyhow!(
+            "{error:#}; if it does not end, `tidegate emmc detach --all --force --run-folder {}` ends its card",
+            cards.display()
+        ),
+        false => error,
+    });
+    sweep(&opened?, tidegate)
 }
 
 /// Removes what the study of an opened folder left.

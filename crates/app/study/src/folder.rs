@@ -197,9 +197,12 @@ impl Folder {
     /// # Errors
     /// If they can't be written.
     pub fn begin(&self, plan: &str, state: &State) -> Result<()> {
-        outfile::write(&self.path.join(STATE), &serde_json::to_vec_pretty(state)?)?;
-        outfile::write(&self.path.join(PLAN), plan.as_bytes())?;
-        Ok(())
+        let write = |name: &str, content: &[u8]| {
+            let path = self.path.join(name);
+            outfile::write(&path, content).with_context(|| format!("{} can't be written", path.display()))
+        };
+        write(STATE, &serde_json::to_vec_pretty(state)?)?;
+        write(PLAN, plan.as_bytes())
     }
 
     /// Adds the records of one block and round in one write, and syncs them. After an error, none of them is stored.

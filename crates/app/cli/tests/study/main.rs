@@ -241,4 +241,16 @@ fn two_studies_do_not_share_a_folder() {
         let message = refused(&["study", "run", "plan.toml", "-d", "s"], place);
         assert!(message.contains("another study runs in this folder"), "{message}");
     }
+    // It may wait for a card that does not answer any more.
+    fs::write(
+        place.join("s/lock"),
+        "tidegate study: `tidegate study clean` removes what a killed study left in this folder\n",
+    )
+    .unwrap();
+    fs::create_dir(place.join("s/cards")).unwrap();
+    let message = refused(&["study", "clean", "s"], place);
+    assert!(
+        message.contains("tidegate emmc detach --all --force --run-folder"),
+        "{message}"
+    );
 }
