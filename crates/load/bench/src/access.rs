@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use rustix::mm::MsyncFlags;
 
 use crate::data::in_file;
+use crate::engine::SingleFile;
 use crate::error::BenchError;
 use crate::mapping::Mapping;
-use crate::psync::SingleFile;
 use crate::spec::{AccessAdvice, FileSpec, Mode, SyncKind};
 
 /// An open file, ready for one worker.

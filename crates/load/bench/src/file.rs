@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::access::Target;
 use crate::cache::{self, CacheOutcome};
 use crate::clock::monotonic_ns;
+use crate::engine;
 use crate::error::BenchError;
 use crate::file_outcome::FileOutcome;
 use crate::order::RecordOrder;
@@ -202,7 +203,7 @@ fn run_workers(
     let orders = RecordOrder::of_all(spec).into_iter();
     let work = (0..)
         .zip(orders)
-        .map(|(index, order)| move || worker::run(spec, index, files, order, shared));
+        .map(|(index, order)| move || engine::run(spec, index, files, order, shared));
     let count_calls = if spec.count_calls {
         CountCalls::Yes
     } else {

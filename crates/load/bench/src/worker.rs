@@ -1,4 +1,4 @@
-//! One thread of a file workload: opens its files, waits at the start barrier, works, syncs and closes.
+//! The state of one thread of a file workload: its files, what it has ready, and how far it is. [`crate::engine`] runs it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,6 @@ use rustix::io::Errno;
 use crate::access::Target;
 use crate::clock::Clock;
 use crate::data::{AlignedMemory, Content};
-use crate::descriptors::take_own_table;
 use crate::error::BenchError;
 use crate::file_outcome::OperationOutcome;
 use crate::latencies::Latencies;
@@ -16,8 +15,7 @@ use crate::operation_log::{LogWriter, OperationLog};
 use crate::order::{RecordOrder, mixed, worker_seed};
 use crate::processor::WorkerUse;
 use crate::rate_limiter::RateLimiter;
-use crate::ring::Queue;
-use crate::spec::{Cache, Engine, FileSpec, FinalSync, Pattern};
+use crate::spec::{FileSpec, Pattern};
 use crate::threads::Shared;
 use crate::verify::{Check, Generations, written_seed};
 
@@ -70,8 +68,8 @@ pub struct RunState<'run> {
     /// Start of the ramp.
     pub started_ns: u64,
     /// Start of the timed window.
-    began_ns: u64,
-    usage: Option<WorkerUse>,
+    pub began_ns: u64,
+    pub usage: Option<WorkerUse>,
 }
 
 /// Results of one worker, with the times of the timed window's phases (monotonic clock).
@@ -102,32 +100,8 @@ pub fn open(spec: &FileSpec, index: u32, files: &[PathBuf]) -> Result<Target, Be
     Ok(target)
 }
 
-/// Runs worker `index` in this thread, with its own file descriptor table if the kernel allows one. `None` if the run
-/// was cancelled before it began.
-pub fn run(
-    spec: &FileSpec,
-    index: u32,
-    files: &[PathBuf],
-    order: RecordOrder,
-    shared: &Shared<'_>,
-) -> Result<Option<WorkerOutcome>, BenchError> {
-    // SAFETY: the thread was started for this function, which received no descriptor. The worker closes every
-    // descriptor that it opens in this thread, and its result contains none.
-    let shared_table = unsafe { take_own_table() }.err();
-    let target = open(spec, index, files)?;
-    if spec.cache == Cache::Warm {
-        // Faults in the pages of a mapping.
-        target.prefault(spec.pattern.writes())?;
-    }
-    let outcome = Worker::new(spec, index, target).work(index, order, shared)?;
-    Ok(outcome.map(|outcome| WorkerOutcome {
-        shared_table,
-        ..outcome
-    }))
-}
-
 impl<'run> Worker<'run> {
-    fn new(spec: &'run FileSpec, index: u32, target: Target) -> Self {
+    pub fn new(spec: &'run FileSpec, index: u32, target: Target) -> Self {
         let record = usize::try_from(spec.record_bytes).expect("records are checked to be at most 1 GiB");
         Self {
             spec,
@@ -146,93 +120,6 @@ impl<'run> Worker<'run> {
                 spec.log,
                 spec.visited_records().saturating_mul(u64::from(spec.passes)),
             ),
-        }
-    }
-
-    /// Waits at the barrier, works, syncs and closes.
-    fn work(
-        mut self,
-        index: u32,
-        order: RecordOrder,
-        shared: &Shared<'_>,
-    ) -> Result<Option<WorkerOutcome>, BenchError> {
-        let mut queue = self.queue()?;
-        let mut run = RunState::new(self.spec, index, order, shared);
-        if !shared.wait() {
-            return Ok(None);
-        }
-        run.begin(self.spec, self.clock.now_ns());
-        if let Some(log) = &mut self.log {
-            log.begin(run.began_ns);
-        }
-        let mut final_sync = OperationOutcome::default();
-        let mut complete = true;
-        for pass in 0..self.spec.passes {
-            if pass > 0 {
-                self.begin_again(&mut run, &mut final_sync)?;
-            }
-            complete = match &mut queue {
-                Some(queue) => self.run_ring(queue, &mut run)?,
-                None => self.run_operations(&mut run)?,
-            };
-            if !complete {
-                break;
-            }
-        }
-        let worked_ns = self.clock.now_ns();
-        // A stopped run ends at once: its results are partial anyway.
-        if complete && self.spec.pattern.writes() && self.spec.final_sync != FinalSync::None {
-            self.target.final_sync()?;
-            final_sync.add(self.clock.now_ns().saturating_sub(worked_ns), 0);
-        }
-        let synced_ns = self.clock.now_ns();
-        // A ring holds its file open.
-        drop(queue);
-        self.target.close()?;
-        let closed_ns = self.clock.now_ns();
-        Ok(Some(WorkerOutcome {
-            index,
-            latencies: run.latencies,
-            final_sync,
-            started_ns: run.started_ns,
-            began_ns: run.began_ns,
-            worked_ns,
-            synced_ns,
-            closed_ns,
-            usage: WorkerUse::of_this_thread_since(run.usage),
-            complete,
-            generations: self.check.map(|check| check.generations),
-            log: self.log.map(LogWriter::finish),
-            shared_table: None,
-        }))
-    }
-
-    /// Work between two passes, inside the window.
-    fn begin_again(
-        &self,
-        run: &mut RunState<'_>,
-        final_sync: &mut OperationOutcome,
-    ) -> Result<(), BenchError> {
-        if self.spec.pattern.writes() && self.spec.final_sync == FinalSync::Timed {
-            let began_ns = self.clock.now_ns();
-            self.target.final_sync()?;
-            final_sync.add(self.clock.now_ns().saturating_sub(began_ns), 0);
-        }
-        if self.spec.cache == Cache::Cold {
-            self.target.give_up_pages()?;
-        }
-        run.left = self.spec.visited_records();
-        Ok(())
-    }
-
-    /// The worker's ring, if the engine uses one.
-    fn queue(&self) -> Result<Option<Queue>, BenchError> {
-        match self.spec.engine {
-            Engine::Psync => Ok(None),
-            Engine::IoUring { depth } => {
-                let record = self.memory.as_slice().len();
-                Queue::new(depth, record, self.target.as_fd()).map(Some)
-            }
         }
     }
 
@@ -282,7 +169,7 @@ impl<'run> Worker<'run> {
 }
 
 impl<'run> RunState<'run> {
-    fn new(spec: &FileSpec, index: u32, order: RecordOrder, shared: &'run Shared<'run>) -> Self {
+    pub fn new(spec: &FileSpec, index: u32, order: RecordOrder, shared: &'run Shared<'run>) -> Self {
         Self {
             shared,
             order,
@@ -304,7 +191,7 @@ impl<'run> RunState<'run> {
     }
 
     /// Begins the ramp, or without one the timed window.
-    fn begin(&mut self, spec: &FileSpec, now: u64) {
+    pub fn begin(&mut self, spec: &FileSpec, now: u64) {
         let ramp_ns = spec.time.map(|limit| limit.ramp_ns);
         self.ramp_end_ns = ramp_ns.map(|ramp| now.saturating_add(ramp));
         self.end_ns = now

@@ -1,4 +1,5 @@
-//! The loop of a worker that performs one operation at a time, by a call or through a mapping.
+//! One thread of a file workload: opens its files, waits at the start barrier, works, syncs and closes; with the loop that
+//! performs one operation at a time, by a call or through a mapping.
 //!
 //! [`Batch::run`] is the only loop. It takes records from the order and passes each to one of three operations: a
 //! read, a write, or any of both with verification, log and syncs. The first two do what the third does when nothing
@@ -12,15 +13,23 @@
 //! costs more than a call at depth 1 may.
 
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 
 use crate::access::Target;
 #[cfg(test)]
 use crate::access::issued;
+use crate::descriptors::take_own_table;
 use crate::error::BenchError;
+use crate::file_outcome::OperationOutcome;
 use crate::latencies::{BackToBack, Latencies};
+use crate::operation_log::LogWriter;
 use crate::order::RecordOrder;
+use crate::processor::WorkerUse;
 use crate::rate_limiter::sleep_until;
-use crate::worker::{Operation, RunState, Worker};
+use crate::ring::Queue;
+use crate::spec::{Cache, Engine, FileSpec, FinalSync};
+use crate::threads::Shared;
+use crate::worker::{Operation, RunState, Worker, WorkerOutcome, open};
 
 /// Largest delay of a stop, if the current operation is shorter.
 const LOOK_NS: u64 = 1_000_000;
@@ -62,7 +71,118 @@ impl Batch {
     }
 }
 
+/// Runs worker `index` in this thread, with its own file descriptor table if the kernel allows one. `None` if the run
+/// was cancelled before it began.
+pub fn run(
+    spec: &FileSpec,
+    index: u32,
+    files: &[PathBuf],
+    order: RecordOrder,
+    shared: &Shared<'_>,
+) -> Result<Option<WorkerOutcome>, BenchError> {
+    // SAFETY: the thread was started for this function, which received no descriptor. The worker closes every
+    // descriptor that it opens in this thread, and its result contains none.
+    let shared_table = unsafe { take_own_table() }.err();
+    let target = open(spec, index, files)?;
+    if spec.cache == Cache::Warm {
+        // Faults in the pages of a mapping.
+        target.prefault(spec.pattern.writes())?;
+    }
+    let outcome = Worker::new(spec, index, target).work(index, order, shared)?;
+    Ok(outcome.map(|outcome| WorkerOutcome {
+        shared_table,
+        ..outcome
+    }))
+}
+
 impl Worker<'_> {
+    /// Waits at the barrier, works, syncs and closes.
+    fn work(
+        mut self,
+        index: u32,
+        order: RecordOrder,
+        shared: &Shared<'_>,
+    ) -> Result<Option<WorkerOutcome>, BenchError> {
+        let mut queue = self.queue()?;
+        let mut run = RunState::new(self.spec, index, order, shared);
+        if !shared.wait() {
+            return Ok(None);
+        }
+        run.begin(self.spec, self.clock.now_ns());
+        if let Some(log) = &mut self.log {
+            log.begin(run.began_ns);
+        }
+        let mut final_sync = OperationOutcome::default();
+        let mut complete = true;
+        for pass in 0..self.spec.passes {
+            if pass > 0 {
+                self.begin_again(&mut run, &mut final_sync)?;
+            }
+            complete = match &mut queue {
+                Some(queue) => self.run_ring(queue, &mut run)?,
+                None => self.run_operations(&mut run)?,
+            };
+            if !complete {
+                break;
+            }
+        }
+        let worked_ns = self.clock.now_ns();
+        // A stopped run ends at once: its results are partial anyway.
+        if complete && self.spec.pattern.writes() && self.spec.final_sync != FinalSync::None {
+            self.target.final_sync()?;
+            final_sync.add(self.clock.now_ns().saturating_sub(worked_ns), 0);
+        }
+        let synced_ns = self.clock.now_ns();
+        // A ring holds its file open.
+        drop(queue);
+        self.target.close()?;
+        let closed_ns = self.clock.now_ns();
+        Ok(Some(WorkerOutcome {
+            index,
+            latencies: run.latencies,
+            final_sync,
+            started_ns: run.started_ns,
+            began_ns: run.began_ns,
+            worked_ns,
+            synced_ns,
+            closed_ns,
+            usage: WorkerUse::of_this_thread_since(run.usage),
+            complete,
+            generations: self.check.map(|check| check.generations),
+            log: self.log.map(LogWriter::finish),
+            shared_table: None,
+        }))
+    }
+
+    /// Work between two passes, inside the window.
+    fn begin_again(
+        &self,
+        run: &mut RunState<'_>,
+        final_sync: &mut OperationOutcome,
+    ) -> Result<(), BenchError> {
+        if self.spec.pattern.writes() && self.spec.final_sync == FinalSync::Timed {
+            let began_ns = self.clock.now_ns();
+            self.target.final_sync()?;
+            final_sync.add(self.clock.now_ns().saturating_sub(began_ns), 0);
+        }
+        if self.spec.cache == Cache::Cold {
+            self.target.give_up_pages()?;
+        }
+        run.left = self.spec.visited_records();
+        Ok(())
+    }
+
+    /// The worker's ring, if the engine uses one.
+    fn queue(&self) -> Result<Option<Queue>, BenchError> {
+        match self.spec.engine {
+            Engine::Psync => Ok(None),
+            Engine::IoUring { depth } => {
+                let record = self.memory.as_slice().len();
+                Queue::new(depth, record, self.target.as_fd()).map(Some)
+            }
+        }
+    }
+
     /// Performs the operations of a pass. Returns true if all records were processed or the time limit was reached.
     pub fn run_operations(&mut self, run: &mut RunState<'_>) -> Result<bool, BenchError> {
         let mut now = self.clock.now_ns();
@@ -255,99 +375,4 @@ impl<'target> SingleFile<'target> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::sync::atomic::AtomicBool;
-
-    use super::*;
-    use crate::access::issued::Issued;
-    use crate::operation_log::LogLimits;
-    use crate::order::offsets;
-    use crate::spec::{Engine, FileSpec, Mode, Order, Pattern, Rate, WriteTarget};
-    use crate::threads::{PROGRESS_EVERY, STACK_BYTES, Shared};
-    use crate::worker;
-
-    const RECORD: u64 = 512;
-    const RECORDS: u64 = 21;
-
-    /// The calls of a worker, in their order.
-    fn issued_by(spec: &FileSpec) -> Vec<Issued> {
-        let file = spec.directory.join("file");
-        fs::write(&file, vec![7; 512 * 21]).unwrap();
-        let stop = AtomicBool::new(false);
-        let (shared, files) = (&Shared::new(1, &stop), &[file]);
-        let work = || {
-            let order = RecordOrder::of_all(spec).remove(0);
-            worker::run(spec, 0, files, order, shared)?;
-            Ok(Some(issued::take()))
-        };
-        let watch = |(): &mut ()| PROGRESS_EVERY;
-        let ran = shared.run(("test", STACK_BYTES), vec![work], || (), watch);
-        ran.unwrap().1.remove(0)
-    }
-
-    #[test]
-    fn all_loops_issue_the_same_calls_in_the_same_order() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut specs = Vec::new();
-        for (pattern, order, passes, mode) in [
-            (Pattern::SequentialRead, Order::EachOnce, 2, Mode::BUFFERED),
-            (Pattern::RandomRead, Order::EachOnce, 3, Mode::BUFFERED),
-            (Pattern::RandomRead, Order::WithReplacement, 1, Mode::BUFFERED),
-            (Pattern::SequentialWrite, Order::EachOnce, 2, Mode::BUFFERED),
-            (Pattern::RandomWrite, Order::Mobibench, 1, Mode::BUFFERED),
-            (Pattern::RandomWrite, Order::EachOnce, 1, Mode::FDATASYNC),
-            (
-                Pattern::Mixed { read_percent: 40 },
-                Order::EachOnce,
-                2,
-                Mode::FSYNC,
-            ),
-        ] {
-            let whole = FileSpec {
-                order,
-                passes,
-                mode,
-                sync_every: if mode == Mode::FSYNC { 3 } else { 1 },
-                write_target: WriteTarget::ExistingFile,
-                ..FileSpec::plain(directory.path().to_owned(), pattern, RECORD, RECORD * RECORDS)
-            };
-            for records in [1, 7, 8, 9, 20] {
-                let part = FileSpec {
-                    records_max: Some(records),
-                    ..whole.clone()
-                };
-                specs.push(part);
-            }
-            specs.push(whole);
-        }
-        for spec in specs {
-            let found = issued_by(&spec);
-            let transfers = found.iter().filter(|(kind, ..)| *kind != "sync");
-            let visited: Vec<u64> = transfers.map(|(_, offset, _)| *offset).collect();
-            assert_eq!(
-                visited,
-                offsets(&spec, 0).unwrap().collect::<Vec<_>>(),
-                "{spec:?}"
-            );
-            let logged = FileSpec {
-                log: LogLimits {
-                    latencies_max: 1,
-                    seconds_max: 0,
-                },
-                ..spec.clone()
-            };
-            let limited = FileSpec {
-                rate: Some(Rate::OperationsPerSecond(1_000_000)),
-                ..spec.clone()
-            };
-            let ring = FileSpec {
-                engine: Engine::IoUring { depth: 1 },
-                ..spec.clone()
-            };
-            for other in [logged, limited, ring] {
-                assert_eq!(issued_by(&other), found, "{other:?}");
-            }
-        }
-    }
-}
+mod tests;
