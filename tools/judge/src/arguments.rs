@@ -1,10 +1,12 @@
 //! Command line arguments.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::cell::Place;
+use crate::contest::Effort;
 use crate::trace_overhead::{DirectLoadArguments, TraceOverheadArguments};
 
 /// Compares `tidegate bench` with outside programs in interleaved rounds.
@@ -132,6 +134,15 @@ impl Common {
     /// True when the cell is selected.
     pub fn wants(&self, name: &str) -> bool {
         self.modes.is_empty() || self.modes.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    /// The effort for a suite of which a round of one match takes so long.
+    pub fn effort(&self, round: Duration) -> Effort {
+        Effort {
+            rounds: self.rounds,
+            budget: Duration::from_secs(self.budget),
+            round,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::arguments::BuildsArguments;
 use crate::cell::{Cell, TMPFS};
-use crate::contest::{Effort, Match, Side, Sides, play};
+use crate::contest::{Match, Side, Sides, play};
 use crate::error::JudgeError;
 use crate::journal::{Journal, Speed};
 use crate::ours::Tidegate;
@@ -66,11 +66,7 @@ pub fn run(arguments: &BuildsArguments) -> Result<Report, JudgeError> {
     if common.list {
         return Ok(Report::list(&matches));
     }
-    let effort = Effort {
-        rounds: common.rounds,
-        budget: Duration::from_secs(common.budget),
-        round: ROUND,
-    };
+    let effort = common.effort(ROUND);
     let mut journal = Journal::open("builds", common.output.as_deref())?;
     let rows = play(&mut journal, &matches, effort)?;
     Ok(Report {

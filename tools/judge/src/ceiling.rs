@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::arguments::Common;
 use crate::c_loop::{CLoop, Extras};
 use crate::cell::{Cell, Engine, Mode, Pattern, Place};
-use crate::contest::{Effort, Match, Side, Sides, play};
+use crate::contest::{Match, Side, Sides, play};
 use crate::error::JudgeError;
 use crate::journal::Journal;
 use crate::ours::Tidegate;
@@ -63,11 +63,7 @@ pub fn run(common: &Common) -> Result<Report, JudgeError> {
     if common.list {
         return Ok(Report::list(&matches));
     }
-    let effort = Effort {
-        rounds: common.rounds,
-        budget: Duration::from_secs(common.budget),
-        round: if common.quick { ROUND / 8 } else { ROUND },
-    };
+    let effort = common.effort(if common.quick { ROUND / 8 } else { ROUND });
     let mut journal = Journal::open("ceiling", common.output.as_deref())?;
     let rows = play(&mut journal, &matches, effort)?;
     let mut text = table("Ceiling: ours beside a plain C loop, 4 KiB in memory", "C", &rows);

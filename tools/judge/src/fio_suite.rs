@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::arguments::FioArguments;
 use crate::c_loop::{CLoop, Extras};
 use crate::cell::{Cell, Engine, Mode, NOT_COMPARED, Place};
-use crate::contest::{Effort, Match, Side, Sides, play, say};
+use crate::contest::{Match, Side, Sides, play, say};
 use crate::error::JudgeError;
 use crate::fio::Fio;
 use crate::journal::Journal;
@@ -51,11 +51,7 @@ pub fn run(arguments: &FioArguments) -> Result<Report, JudgeError> {
     if common.list {
         return Ok(Report::list(&matches));
     }
-    let effort = Effort {
-        rounds: common.rounds,
-        budget: Duration::from_secs(common.budget),
-        round: ROUND_OVERHEAD + window * 4,
-    };
+    let effort = common.effort(ROUND_OVERHEAD + window * 4);
     let mut journal = Journal::open("fio", common.output.as_deref())?;
     let rows = play(&mut journal, &matches, effort)?;
     let version = fio.as_ref().map_or("without fio", |fio| fio.version.as_str());

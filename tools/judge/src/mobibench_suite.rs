@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::arguments::MobibenchArguments;
 use crate::c_loop::{CLoop, Extras};
 use crate::cell::{Cell, Engine, Mode, Pattern, Place, TMPFS};
-use crate::contest::{Effort, Match, Side, Sides, play};
+use crate::contest::{Match, Side, Sides, play};
 use crate::error::JudgeError;
 use crate::journal::{Journal, Speed};
 use crate::ours::Tidegate;
@@ -83,11 +83,7 @@ pub fn run(arguments: &MobibenchArguments) -> Result<Report, JudgeError> {
     if common.list {
         return Ok(Report::list(&matches));
     }
-    let effort = Effort {
-        rounds: common.rounds,
-        budget: Duration::from_secs(common.budget),
-        round: ROUND,
-    };
+    let effort = common.effort(ROUND);
     let mut journal = Journal::open("mobibench", common.output.as_deref())?;
     let rows = play(&mut journal, &matches, effort)?;
     let mut text = table(

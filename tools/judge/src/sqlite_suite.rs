@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::arguments::SqliteArguments;
 use crate::cell::Place;
-use crate::contest::{Effort, Match, Side, Sides, play, say};
+use crate::contest::{Match, Side, Sides, play, say};
 use crate::error::JudgeError;
 use crate::journal::{Journal, Speed};
 use crate::ours::Tidegate;
@@ -88,11 +88,7 @@ pub fn run(arguments: &SqliteArguments) -> Result<Report, JudgeError> {
     if common.list {
         return Ok(Report::list(&matches));
     }
-    let effort = Effort {
-        rounds: common.rounds,
-        budget: Duration::from_secs(common.budget),
-        round: ROUND.mul_f64(f64::from(arguments.transactions) / 1000.0 + 0.2),
-    };
+    let effort = common.effort(ROUND.mul_f64(f64::from(arguments.transactions) / 1000.0 + 0.2));
     say(&format!(
         "sqlite: the library is the {} one, on both sides",
         c_loop.library

@@ -60,19 +60,19 @@ pub fn sweep(folder: &Folder, tidegate: &Path) -> Result<Vec<String>> {
     let mut done = end_processes(path);
     let (mounts, cards) = (path.join(MOUNTS), path.join(CARDS));
     // First the cards: to unmount a file system is to write to its card, which may not answer any more.
-    let detached = match cards.is_dir() {
-        true => {
-            let cards = bed::text(&cards)?;
-            let words = ["emmc", "detach", "--all", "--force", "--run-folder", &cards];
-            children.tidegate(&words, STEP_TIME).map(Some)
-        }
-        false => Ok(None),
-    };
+    let detached = cards.is_dir().then(|| {
+        let cards = bed::text(&cards)?;
+        let words = ["emmc", "detach", "--all", "--force", "--run-folder", &cards];
+        children.tidegate(&words, STEP_TIME)
+    });
     for mountpoint in mounts_below(&mounts) {
         bed::unmount(&mountpoint);
         done.push(format!("unmounted {}", mountpoint.display()));
     }
-    done.extend(detached?.map(|_| "detached the cards".to_owned()));
+    if let Some(detached) = detached {
+        detached?;
+        done.push("detached the cards".to_owned());
+    }
     done.extend(remove_image(&children, path)?);
     let share = path.join(SHARE);
     let left = [&mounts, &cards, &share].map(|folder| mounts_below(folder));

@@ -175,7 +175,7 @@ fn show_as_fio(source: &str) -> Result<Finding> {
 /// Loads a built-in job by name, or a job file.
 fn named_job(source: &str, vocabulary: &Vocabulary) -> Result<Job> {
     let path = Path::new(source);
-    Ok(parse_job(path, &job_text(path)?, vocabulary)?)
+    parse_job(path, &job_text(path)?, vocabulary)
 }
 
 /// Writes records in the layout of fio's JSON to a file, or to standard output for `-`.

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use media::{Leb, NandGeometry};
 use nand::{Access, FileError, FileNand, ImageKind, MtdNand, PlainImage};
+use results::words::counted;
 use serde_json::json;
 use ubi::format::{Decoded, EcHeader, HEADER_BYTES};
 use ubi::{AttachError, AttachOptions, FastmapUse, Ubi, Volume};
@@ -14,8 +15,6 @@ use ubifs::ImageVolume;
 use ubifs::format::{NodeKind, Superblock, check_expected};
 
 use super::content::Head;
-use results::words::counted;
-
 use super::identity::{Geometry, Identity, Kind, Part, partial_block, quoted, stride};
 use crate::quantity::show_bytes;
 use crate::ubi_command::chip::{Chip, GUESS_BYTES, geometry, plain};

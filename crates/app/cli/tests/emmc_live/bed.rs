@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::process::{Command, Output};
 
+use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -126,6 +127,12 @@ impl Drop for Bed {
 
 pub fn device_of(report: &Value) -> String {
     report["device"].as_str().unwrap().to_owned()
+}
+
+/// The process that serves a card.
+pub fn pid_of(report: &Value) -> Pid {
+    let pid = i32::try_from(report["pid"].as_i64().unwrap()).unwrap();
+    Pid::from_raw(pid).unwrap()
 }
 
 /// Content of file `number`; length and bytes differ per file.

@@ -16,7 +16,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, content, device_of, must, text};
+use crate::bed::{Bed, content, device_of, must, pid_of, text};
 
 #[test]
 fn discards_reach_the_model_and_read_as_zeroes() {
@@ -156,8 +156,7 @@ fn after_a_killed_process_detach_clears_everything_away() {
         text(&refused.stderr)
     );
     fs::write(format!("{}/lost", bed.path("mounted")), [1; 100_000]).unwrap();
-    let pid = i32::try_from(report["pid"].as_i64().unwrap()).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let pid = pid_of(&report);
     let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL).unwrap();
     let mut watched = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
@@ -186,8 +185,7 @@ fn a_card_whose_process_does_not_answer_is_detached_by_force_and_its_writers_go_
     let device = device_of(&report);
     must("mkfs.ext4", &["-q", "-F", &device]);
     bed.mount(&device);
-    let pid = i32::try_from(report["pid"].as_i64().unwrap()).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let pid = pid_of(&report);
     // From here on, only what the page cache has can be used.
     let mut file = File::create(bed.path("mounted/file")).unwrap();
     file.write_all(&[1; 4096]).unwrap();

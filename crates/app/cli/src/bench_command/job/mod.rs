@@ -61,7 +61,7 @@ pub fn run(arguments: &BenchRunArguments) -> Result<Finding> {
         return fio::run_job(&name(&arguments.job), &text, Some(directory), false, run);
     }
     let vocabulary = vocabulary();
-    let job = parse_job(&arguments.job, &text, &vocabulary).map_err(|error| no_job(&arguments.job, error))?;
+    let job = parse_job(&arguments.job, &text, &vocabulary)?;
     run_job(job, &vocabulary, directory, run)
 }
 
@@ -72,8 +72,7 @@ pub fn check_run(arguments: &BenchRunArguments) -> Result<()> {
         return fio::check_job(&name(&arguments.job), &text);
     }
     let vocabulary = vocabulary();
-    let job = parse_job(&arguments.job, &text, &vocabulary).map_err(|error| no_job(&arguments.job, error))?;
-    check(&job, &vocabulary)?;
+    check(&parse_job(&arguments.job, &text, &vocabulary)?, &vocabulary)?;
     Ok(())
 }
 
@@ -81,12 +80,11 @@ pub fn check_run(arguments: &BenchRunArguments) -> Result<()> {
 pub fn run_inspection(arguments: &BenchJobArguments) -> Result<Finding> {
     let vocabulary = vocabulary();
     let text = if let Some(path) = &arguments.check {
-        let text = read_text(path).map_err(|error| no_job(path, error))?;
+        let text = read_text(path)?;
         if fio::is_fio_job(&text) {
             return fio::check(&name(path), &text);
         }
-        let job = parse_job(path, &text, &vocabulary).map_err(|error| no_job(path, error))?;
-        check(&job, &vocabulary)?
+        check(&parse_job(path, &text, &vocabulary)?, &vocabulary)?
     } else if let Some(name) = &arguments.show_preset {
         preset(name)?.text.to_owned()
     } else {
@@ -106,15 +104,15 @@ fn name(path: &Path) -> String {
 }
 
 /// Reads a job file, or standard input for `-`.
-pub fn read_text(path: &Path) -> Result<String, JobError> {
+fn read_text(path: &Path) -> Result<String> {
     let text = if path == Path::new("-") {
         small_text::read_from(io::stdin())
     } else {
         small_text::read(path)
     };
-    text.map_err(|source| JobError::Read {
-        file: name(path),
-        source,
+    text.map_err(|source| {
+        let file = name(path);
+        no_job(path, JobError::Read { file, source })
     })
 }
 
@@ -132,7 +130,7 @@ pub fn job_text(path: &Path) -> Result<String> {
             expected(&source, &names)
         );
     }
-    read_text(path).map_err(|error| no_job(path, error))
+    read_text(path)
 }
 
 /// The error about a job: the kind of a file that is none.
@@ -141,8 +139,8 @@ fn no_job(path: &Path, error: JobError) -> anyhow::Error {
 }
 
 /// Parses the text of a job file.
-pub fn parse_job(path: &Path, text: &str, vocabulary: &Vocabulary) -> Result<Job, JobError> {
-    Job::parse(&name(path), text, vocabulary)
+pub fn parse_job(path: &Path, text: &str, vocabulary: &Vocabulary) -> Result<Job> {
+    Job::parse(&name(path), text, vocabulary).map_err(|error| no_job(path, error))
 }
 
 /// Lists each step as the equivalent single command.
