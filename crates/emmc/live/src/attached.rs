@@ -57,10 +57,12 @@ pub enum AttachedError {
         next: String,
     },
     /// The process that serves the card does not answer.
-    #[error("{at}: the process that serves it does not answer; `tidegate emmc detach {at}` clears it away", at = device.display())]
+    #[error("{}: the process that serves it does not answer; `{command}` clears it away", device.display())]
     Silent {
         /// The device.
         device: PathBuf,
+        /// The command that detaches it.
+        command: String,
         /// Error of the kernel.
         source: Errno,
     },
@@ -294,6 +296,18 @@ impl Attached {
         document::read(&self.mountpoint)
     }
 
+    /// The command that detaches it.
+    #[must_use]
+    pub fn detach_command(&self) -> String {
+        let command = format!("tidegate emmc detach {}", self.device().path().display());
+        match self.mountpoint.parent() {
+            Some(folder) if folder != Path::new(RUN_FOLDER) => {
+                format!("{command} --run-folder {}", folder.display())
+            }
+            _ => command,
+        }
+    }
+
     /// Ends the connection of a process that does not answer: all requests to the card fail from now on.
     pub fn abort(&self) {
         // Busy, as the loop device has the card open; the connection is ended before the kernel finds that out.
@@ -328,6 +342,7 @@ impl Attached {
     fn silent(&self, source: Errno) -> AttachedError {
         AttachedError::Silent {
             device: self.device().path(),
+            command: self.detach_command(),
             source,
         }
     }

@@ -81,8 +81,8 @@ pub fn detach(attached: &Attached, how: How) -> Result<()> {
             true
         }
         Err(error @ ReadError::Silent { .. }) => bail!(
-            "{error}; `tidegate emmc detach --force {}` ends its connection: data that the card has not taken yet is lost",
-            device.path().display()
+            "{error}; `{} --force` ends its connection: data that the card has not taken yet is lost",
+            attached.detach_command()
         ),
         answer => matches!(answer, Err(ReadError::Dead | ReadError::NotOurs { .. })),
     };

@@ -201,6 +201,8 @@ fn a_card_whose_process_does_not_answer_is_detached_by_force_and_its_writers_go_
         message.contains("did not answer") && message.contains("--force"),
         "{message}"
     );
+    let command = format!("tidegate emmc detach {device} --run-folder {}", bed.path("run"));
+    assert!(message.contains(&command), "{message}");
     assert!(!writer.is_finished(), "the card answers");
     bed.done("detach", &["--force", &device]);
     assert!(writer.join().unwrap().is_err());
